@@ -1,7 +1,7 @@
 use std::io::{self, BufWriter, Write};
 
 use brisk::{Answer, DbCheckArgs, count, printable};
-use brisk_objects::Fault;
+use brisk_objects::{Fault, PageFaults};
 use serde_json::{Value, json};
 
 use crate::opening::{check_pages, open};
@@ -42,10 +42,11 @@ pub(crate) fn run(args: &DbCheckArgs) -> anyhow::Result<Answer> {
         faults: Vec::new(),
         number: 0,
     };
-    for fault in check_pages(&args.file)? {
-        report.found(&fault, || page_fault(&fault))?;
+    let pages = check_pages(&args.file)?;
+    for fault in &pages.described {
+        report.found(fault, || page_fault(fault))?;
     }
-    let are_pages_right = report.number == 0;
+    let are_pages_right = pages.is_empty();
     let mut checked = Vec::new();
     // LMDB trusts its pages, and could end this process at a wrong one.
     if are_pages_right {
@@ -53,10 +54,10 @@ pub(crate) fn run(args: &DbCheckArgs) -> anyhow::Result<Answer> {
     }
     let Report { faults, number, .. } = report;
     if args.json {
-        let value = to_json(&checked, are_pages_right, &faults);
+        let value = to_json(&checked, &pages, &faults);
         writeln!(stdout, "{}", serde_json::to_string_pretty(&value)?)?;
     } else {
-        summarise(&mut stdout, &checked, are_pages_right)?;
+        summarise(&mut stdout, &checked, &pages)?;
     }
     stdout.flush()?;
     Ok(if number == 0 { Answer::Yes } else { Answer::No })
@@ -89,8 +90,11 @@ fn check_collections(args: &DbCheckArgs, report: &mut Report<'_>) -> anyhow::Res
     Ok(checked)
 }
 
-fn summarise(out: &mut impl Write, checked: &[Checked], are_pages_right: bool) -> io::Result<()> {
-    if !are_pages_right {
+fn summarise(out: &mut impl Write, checked: &[Checked], pages: &PageFaults) -> io::Result<()> {
+    if pages.more > 0 {
+        writeln!(out, "and {} more", count(pages.more, "fault", "faults"))?;
+    }
+    if !pages.is_empty() {
         return writeln!(
             out,
             "pages are damaged, so no record was looked at: restore the file from a copy"
@@ -126,7 +130,7 @@ fn fault_to_json(
     json!({"collection": collection, "index": index, "key": key, "message": what})
 }
 
-fn to_json(checked: &[Checked], are_pages_right: bool, faults: &[Value]) -> Value {
+fn to_json(checked: &[Checked], pages: &PageFaults, faults: &[Value]) -> Value {
     let collections = checked.iter().map(|one| {
         json!({
             "collection": one.collection,
@@ -136,8 +140,9 @@ fn to_json(checked: &[Checked], are_pages_right: bool, faults: &[Value]) -> Valu
         })
     });
     json!({
-        "pages_right": are_pages_right,
+        "pages_right": pages.is_empty(),
         "collections": collections.collect::<Vec<_>>(),
         "faults": faults,
+        "more_faults": pages.more,
     })
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use brisk_objects::{Error, UntypedDatabase, UntypedWriter};
+use brisk_objects::{Error, PageFaults, UntypedDatabase, UntypedWriter};
 
 /// Opens a database to look at it.
 pub(crate) fn open(path: &Path) -> Result<UntypedDatabase, Error> {
@@ -14,7 +14,7 @@ pub(crate) fn open(path: &Path) -> Result<UntypedDatabase, Error> {
 }
 
 /// Looks at the pages of a database.
-pub(crate) fn check_pages(path: &Path) -> Result<Vec<String>, Error> {
+pub(crate) fn check_pages(path: &Path) -> Result<PageFaults, Error> {
     // SAFETY: as in `open`.
     unsafe { UntypedDatabase::check_pages(path) }
 }

@@ -156,7 +156,7 @@ pub use schema::{IndexSchema, Schema};
 pub use snapshot::Snapshot;
 pub use transaction::Transaction;
 pub use untyped::{
-    Fault, Misread, Plain, TableSize, UntypedCollection, UntypedDatabase, UntypedQuery,
+    Fault, Misread, PageFaults, Plain, TableSize, UntypedCollection, UntypedDatabase, UntypedQuery,
     UntypedRecords, UntypedWriter,
 };
 pub use value::{Place, Value, ValueWriter};

@@ -79,7 +79,7 @@ fn what_is_no_database_is_named() {
     );
     all_refuse(
         "page-size",
-        "HOME/page-size is no database of brisk-objects: its pages have 4097 bytes, allowed is a power of two from 512 to 32768",
+        "HOME/page-size is no database of brisk-objects: its pages have 4097 bytes, allowed is a power of two from 4096 to 32768",
     );
     all_refuse(
         "second",

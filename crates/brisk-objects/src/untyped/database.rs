@@ -6,7 +6,7 @@ use heed::types::Bytes;
 use heed::{Env, RoTxn, WithoutTls};
 
 use super::collection::{Parts, UntypedCollection};
-use super::pages::{self, Meta};
+use super::pages::{self, Meta, PageFaults};
 use super::schema_text;
 use crate::database::Table;
 use crate::environment;
@@ -91,16 +91,14 @@ unsafe fn opened(path: &Path) -> Result<Opened, Error> {
     };
     // The last pages of a file may never have been written, if nothing is in them.
     let len = opened.file.metadata()?.len();
-    if len < opened.meta.needed() {
-        for fault in pages::check(&opened.file, &opened.meta)? {
-            if let pages::Fault::Beyond { end } = fault {
-                return Err(Error::Cut {
-                    path: opened.path,
-                    len,
-                    needed: end,
-                });
-            }
-        }
+    if len < opened.meta.needed()
+        && let Some(needed) = pages::check(&opened.file, &opened.meta)?.beyond
+    {
+        return Err(Error::Cut {
+            path: opened.path,
+            len,
+            needed,
+        });
     }
     Ok(opened)
 }
@@ -202,7 +200,8 @@ impl UntypedDatabase {
         })
     }
 
-    /// Looks at all pages of a file without LMDB, which trusts them, and returns what is wrong. If nothing is, LMDB can read it.
+    /// Looks at all pages of a file without LMDB, which trusts them, and returns what is wrong. If nothing is, LMDB can read
+    /// the state that it was at that moment, and write to it.
     ///
     /// # Errors
     ///
@@ -212,11 +211,10 @@ impl UntypedDatabase {
     ///
     /// As for [`open`](Self::open).
     #[expect(unsafe_code, reason = "the caller's promise is handed on")]
-    pub unsafe fn check_pages(path: &Path) -> Result<Vec<String>, Error> {
+    pub unsafe fn check_pages(path: &Path) -> Result<PageFaults, Error> {
         // SAFETY: the caller promises it.
         let opened = unsafe { opened(path) }?;
-        let faults = pages::check(&opened.file, &opened.meta)?;
-        Ok(faults.iter().map(ToString::to_string).collect())
+        pages::check(&opened.file, &opened.meta)
     }
 
     /// The file.

@@ -12,6 +12,7 @@ mod writer;
 pub use check::Fault;
 pub use collection::UntypedCollection;
 pub use database::{TableSize, UntypedDatabase};
+pub use pages::PageFaults;
 pub use plain::{Misread, Plain};
 pub use query::{UntypedQuery, UntypedRecords};
 pub use writer::UntypedWriter;

@@ -3,10 +3,11 @@
 //! LMDB trusts what its pages say of places in them and of other pages. This trusts nothing: it looks at each page that the
 //! newest state names, and says what is wrong.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -26,8 +27,6 @@ const BRANCH: u16 = 1;
 const LEAF: u16 = 2;
 const OVERFLOW: u16 = 4;
 const META: u16 = 8;
-/// The flags that say what a page is, and not what happened to it in memory.
-const KINDS: u16 = 0x6f;
 
 /// The value of a node is on pages of its own.
 const ELSEWHERE: u16 = 1;
@@ -60,9 +59,47 @@ struct TreeRoot {
     root: Option<u64>,
 }
 
+/// How many faults are described.
+const DESCRIBED: usize = 100;
+
+/// What is wrong with the pages of a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PageFaults {
+    /// The first 100, in words.
+    pub described: Vec<String>,
+    /// How many there are besides.
+    pub more: u64,
+    /// Where a page that is in use ends, but not the file.
+    pub(super) beyond: Option<u64>,
+}
+
+impl PageFaults {
+    /// Whether all pages are right.
+    pub fn is_empty(&self) -> bool {
+        self.described.is_empty()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        let described = u64::try_from(self.described.len()).unwrap_or(u64::MAX);
+        described.saturating_add(self.more)
+    }
+
+    fn push(&mut self, fault: &Fault) {
+        if let Fault::Beyond { end } = fault {
+            self.beyond.get_or_insert(*end);
+        }
+        if self.described.len() < DESCRIBED {
+            self.described.push(fault.to_string());
+        } else {
+            self.more = self.more.saturating_add(1);
+        }
+    }
+}
+
 /// What is wrong with a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
+enum Fault {
     /// The file ends before the end of it.
     Beyond {
         end: u64,
@@ -149,9 +186,10 @@ impl<'a> Wire<'a> {
             ));
         }
         let page_size = number(40)?;
-        if !page_size.is_power_of_two() || !(512..=0x8000).contains(&page_size) {
+        // LMDB takes that of the system that makes the file. On smaller ones, not all keys have room.
+        if !page_size.is_power_of_two() || !(0x1000..=0x8000).contains(&page_size) {
             return Err(format!(
-                "its pages have {page_size} bytes, allowed is a power of two from 512 to 32768"
+                "its pages have {page_size} bytes, allowed is a power of two from 4096 to 32768"
             ));
         }
         let rest = || {
@@ -233,7 +271,7 @@ pub(super) fn newest(file: &File, path: &Path) -> Result<Meta, Error> {
 }
 
 /// Looks at all pages of a state.
-pub(super) fn check(file: &File, meta: &Meta) -> Result<Vec<Fault>, Error> {
+pub(super) fn check(file: &File, meta: &Meta) -> Result<PageFaults, Error> {
     let len = file.metadata()?.len();
     let mut walk = Walk {
         file,
@@ -242,7 +280,8 @@ pub(super) fn check(file: &File, meta: &Meta) -> Result<Vec<Fault>, Error> {
         last_page: meta.last_page,
         in_use: PageSet::default(),
         free: PageSet::default(),
-        faults: Vec::new(),
+        free_behind: HashSet::new(),
+        faults: PageFaults::default(),
     };
     walk.tree("tables", Kind::Main, meta.main)?;
     walk.tree("unused pages", Kind::Free, meta.free)?;
@@ -297,7 +336,10 @@ struct Walk<'f> {
     last_page: u64,
     in_use: PageSet,
     free: PageSet,
-    faults: Vec<Fault>,
+    /// Unused pages behind the end of the file. There a forged list may name pages far from each other, which would each
+    /// take a piece of a set.
+    free_behind: HashSet<u64>,
+    faults: PageFaults,
 }
 
 /// A page below another one, and what keys there are at least. The first one of a page has no such bound.
@@ -327,7 +369,7 @@ impl Walk<'_> {
         };
         let allowed = if kind == Kind::Free { NUMBERS } else { 0 };
         if root.flags & ORDERS != allowed {
-            self.faults.push(told(format!(
+            self.faults.push(&told(format!(
                 "its flags are {:#x}, allowed is {allowed:#x}",
                 root.flags
             )));
@@ -341,10 +383,10 @@ impl Walk<'_> {
             least: None,
             tables: Vec::new(),
         };
-        let before = self.faults.len();
+        let before = self.faults.count();
         if let Some(page) = root.root {
             if !(1..=DEEPEST).contains(&root.depth) {
-                self.faults.push(told(format!(
+                self.faults.push(&told(format!(
                     "it has {} levels, allowed are 1 to {DEEPEST}",
                     root.depth
                 )));
@@ -352,8 +394,8 @@ impl Walk<'_> {
             }
             self.page(&mut tree, page, 1)?;
         }
-        if self.faults.len() == before && tree.entries != root.entries {
-            self.faults.push(told(format!(
+        if self.faults.count() == before && tree.entries != root.entries {
+            self.faults.push(&told(format!(
                 "it has {} entries, but says {}",
                 tree.entries, root.entries
             )));
@@ -374,7 +416,7 @@ impl Walk<'_> {
             Ok(children) => children,
             Err(what) => {
                 let at = page.saturating_mul(self.page_size.into());
-                self.faults.push(Fault::Page { page, at, what });
+                self.faults.push(&Fault::Page { page, at, what });
                 return Ok(());
             }
         };
@@ -385,7 +427,7 @@ impl Walk<'_> {
                 {
                     let at = page.saturating_mul(self.page_size.into());
                     let what = format!("a key below it is not before that of page {child}");
-                    self.faults.push(Fault::Page { page, at, what });
+                    self.faults.push(&Fault::Page { page, at, what });
                 }
                 tree.least = Some(least);
             }
@@ -400,12 +442,12 @@ impl Walk<'_> {
         if page < 2 || end > self.last_page.saturating_add(1) {
             let what = format!("it is named, but pages are 2 to {}", self.last_page);
             let at = page.saturating_mul(self.page_size.into());
-            self.faults.push(Fault::Page { page, at, what });
+            self.faults.push(&Fault::Page { page, at, what });
             return false;
         }
         if end > self.pages {
             let end = end.saturating_mul(self.page_size.into());
-            self.faults.push(Fault::Beyond { end });
+            self.faults.push(&Fault::Beyond { end });
             return false;
         }
         for page in page..end {
@@ -415,7 +457,7 @@ impl Walk<'_> {
                 (false, _) => "it is named twice",
             };
             let (at, what) = (page.saturating_mul(self.page_size.into()), what.to_owned());
-            self.faults.push(Fault::Page { page, at, what });
+            self.faults.push(&Fault::Page { page, at, what });
             return false;
         }
         true
@@ -442,12 +484,26 @@ impl Walk<'_> {
             Ok(count) => count,
             Err(what) => return Ok(Err(what)),
         };
+        // LMDB looks at the first entry, and of a branch at the second one, without asking whether it is there.
+        let least = if is_leaf { 1 } else { 2 };
+        if count < least {
+            return Ok(Err(format!(
+                "it has {count} entries, allowed is {least} at least"
+            )));
+        }
+        let nodes = match page.all_nodes(count, is_leaf) {
+            Ok(nodes) => nodes,
+            Err(what) => return Ok(Err(what)),
+        };
         let mut children = Vec::new();
-        for place in 0..count {
-            let Some(node) = page.node(place, is_leaf) else {
-                return Ok(Err(format!("its entry {place} lies outside of it")));
-            };
+        for (place, node) in nodes.into_iter().enumerate() {
             if !is_leaf {
+                // The first one has none that counts.
+                if place > 0
+                    && let Err(what) = tree.check_key(node.key)
+                {
+                    return Ok(Err(format!("its entry {place}: {what}")));
+                }
                 let least = (place > 0).then(|| node.key.to_vec());
                 children.push((least, node.child));
                 continue;
@@ -459,10 +515,7 @@ impl Walk<'_> {
                 return Ok(Err(format!("its entry {place}: {what}")));
             }
         }
-        if is_leaf || !children.is_empty() {
-            return Ok(Ok(children));
-        }
-        Ok(Err("it names no page".to_owned()))
+        Ok(Ok(children))
     }
 
     /// Looks at the value of an entry.
@@ -526,7 +579,7 @@ impl Walk<'_> {
         }
         let first = self.read(page)?;
         let wire = Wire(&first);
-        let kind = wire.u16(10).unwrap_or(0) & KINDS;
+        let kind = wire.u16(10).unwrap_or(0);
         let pages = wire.u32(12).unwrap_or(0);
         if wire.u64(0) != Some(page) || kind != OVERFLOW || u64::from(pages) != count {
             return Ok(Err(format!(
@@ -545,6 +598,14 @@ impl Walk<'_> {
         Ok(bytes)
     }
 
+    /// Notes that a page is unused. Whether it was not noted before.
+    fn insert_free(&mut self, page: u64) -> bool {
+        match page < self.pages {
+            true => self.free.insert(page),
+            false => self.free_behind.insert(page),
+        }
+    }
+
     /// Looks at a list of unused pages. Those that are in use would be overwritten.
     fn free_pages(&mut self, list: &[u8]) -> Wrong<()> {
         let count = Wire(list).u64(0).unwrap_or(0);
@@ -552,7 +613,13 @@ impl Walk<'_> {
         if u64::try_from(numbers.len()).ok() != Some(count) {
             return Err(format!("it has {} pages, but says {count}", numbers.len()));
         }
+        let mut before = u64::MAX;
         for page in numbers.filter_map(|bytes| Wire(bytes).u64(0)) {
+            // LMDB takes neighbours in the list for neighbours in the file.
+            if page >= before {
+                return Err("its pages are not in descending order".to_owned());
+            }
+            before = page;
             let what = if page < 2 || page > self.last_page {
                 format!(
                     "it is among the unused, but pages are 2 to {}",
@@ -560,13 +627,13 @@ impl Walk<'_> {
                 )
             } else if self.in_use.contains(page) {
                 USED_AND_UNUSED.to_owned()
-            } else if !self.free.insert(page) {
+            } else if !self.insert_free(page) {
                 "it is among the unused twice".to_owned()
             } else {
                 continue;
             };
             let at = page.saturating_mul(self.page_size.into());
-            self.faults.push(Fault::Page { page, at, what });
+            self.faults.push(&Fault::Page { page, at, what });
         }
         Ok(())
     }
@@ -584,8 +651,8 @@ fn is_before(kind: Kind, one: &[u8], two: &[u8]) -> bool {
 }
 
 impl Tree {
-    /// Refuses a key that is not behind the last one.
-    fn next_key(&mut self, key: &[u8]) -> Wrong<()> {
+    /// Refuses a key that no entry has.
+    fn check_key(&self, key: &[u8]) -> Wrong<()> {
         if key.is_empty() || key.len() > MOST_KEY {
             return Err(format!(
                 "its key has {} bytes, allowed are 1 to {MOST_KEY}",
@@ -595,6 +662,12 @@ impl Tree {
         if self.kind == Kind::Free && key.len() != 8 {
             return Err(format!("its key has {} bytes, allowed are 8", key.len()));
         }
+        Ok(())
+    }
+
+    /// Refuses a key that is not behind the last one.
+    fn next_key(&mut self, key: &[u8]) -> Wrong<()> {
+        self.check_key(key)?;
         if self
             .last
             .as_ref()
@@ -622,12 +695,15 @@ struct Node<'a> {
     value: &'a [u8],
     /// Bytes of the value, wherever it is.
     len: usize,
+    /// Where it is in the page. All of these begin at even places.
+    place: Range<usize>,
 }
 
 impl<'a> Wire<'a> {
     /// The number of nodes.
     fn head(self, number: u64, wanted: u16) -> Wrong<u16> {
-        let kind = self.u16(10).unwrap_or(0) & KINDS;
+        // A flag that a page has only in memory would let LMDB write to it where it may not.
+        let kind = self.u16(10).unwrap_or(0);
         if self.u64(0) != Some(number) || kind != wanted {
             return Err(format!(
                 "it says that it is page {} with flags {kind:#x}, allowed is {wanted:#x}",
@@ -643,6 +719,37 @@ impl<'a> Wire<'a> {
             ));
         }
         Ok(lower.saturating_sub(first) / 2)
+    }
+
+    /// All nodes. LMDB moves them about in the page when one goes or comes, so none may be in another one's place.
+    fn all_nodes(self, count: u16, is_leaf: bool) -> Wrong<Vec<Node<'a>>> {
+        // Two always have room, as the `me_nodemax` of LMDB wants it.
+        let half = self.0.len().saturating_sub(HEADER) / 2;
+        let most = (half & !1).saturating_sub(2);
+        let mut nodes = Vec::with_capacity(count.into());
+        let mut places = Vec::with_capacity(count.into());
+        for place in 0..count {
+            let Some(node) = self.node(place, is_leaf) else {
+                return Err(format!("its entry {place} lies outside of it"));
+            };
+            if node.place.len() > most {
+                let bytes = node.place.len();
+                return Err(format!(
+                    "its entry {place} has {bytes} bytes, allowed are {most}"
+                ));
+            }
+            places.push((node.place.start, node.place.end, place));
+            nodes.push(node);
+        }
+        places.sort_unstable();
+        let overlap = places.windows(2).find_map(|pair| match pair {
+            [(_, end, one), (start, _, two)] if start < end => Some((one, two)),
+            _ => None,
+        });
+        match overlap {
+            Some((one, two)) => Err(format!("its entries {one} and {two} have the same bytes")),
+            None => Ok(nodes),
+        }
     }
 
     fn node(self, place: u16, is_leaf: bool) -> Option<Node<'a>> {
@@ -665,16 +772,19 @@ impl<'a> Wire<'a> {
                 key,
                 value: &[],
                 len: 0,
+                place: at..key_at.checked_add(key_len)?,
             });
         }
         let len = usize::try_from(len).ok()?;
         let here = if flags & ELSEWHERE != 0 { 8 } else { len };
+        let value_at = key_at.checked_add(key_len)?;
         Some(Node {
             child: 0,
             flags,
             key,
-            value: self.bytes(key_at.checked_add(key_len)?, here)?,
+            value: self.bytes(value_at, here)?,
             len,
+            place: at..value_at.checked_add(here)?,
         })
     }
 }
