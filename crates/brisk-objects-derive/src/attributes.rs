@@ -118,6 +118,17 @@ impl Attributes {
             if let Some(missing) = index.fields.iter().find(|field| !has(field)) {
                 return Err(syn::Error::new(missing.span(), "there is no such field"));
             }
+            let mut fields = index.fields.iter().enumerate();
+            let is_second = |(number, field): (usize, &Ident)| {
+                let before = index.fields.get(..number).unwrap_or_default();
+                before.contains(field)
+            };
+            if let Some((_, twice)) = fields.find(|pair| is_second(*pair)) {
+                return Err(syn::Error::new(
+                    twice.span(),
+                    "the index has this field twice",
+                ));
+            }
         }
         for (number, index) in self.indexes.iter().enumerate() {
             let before = self.indexes.get(..number).unwrap_or_default();

@@ -45,7 +45,9 @@ pub(crate) fn parse(collection: &str, layout: &str, indexes: &[String]) -> Optio
         [name] => !schema.is_auto || schema.field(name) == Some(&Type::Unsigned(8)),
         _ => !schema.is_auto,
     };
-    (are_keys && is_auto_right && schema.layout_text() == layout).then_some(schema)
+    // Two indexes of one name would be one table.
+    let are_indexes = are_distinct(schema.indexes.iter().map(|index| index.name));
+    (are_keys && are_indexes && is_auto_right && schema.layout_text() == layout).then_some(schema)
 }
 
 fn kept(text: &str) -> &'static str {
@@ -70,7 +72,15 @@ fn index_of(text: &str) -> Option<IndexSchema> {
 fn names(text: &str) -> Option<&'static [&'static str]> {
     let names: Vec<_> = text.split(", ").map(kept).collect();
     let are_names = names.iter().all(|name| !name.is_empty());
-    are_names.then_some(names.leak())
+    (are_names && are_distinct(names.iter().copied())).then_some(names.leak())
+}
+
+/// Whether no name comes twice.
+fn are_distinct<'n>(names: impl Iterator<Item = &'n str>) -> bool {
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    let are_equal = |pair: &[&str]| matches!(pair, [one, two] if one == two);
+    !names.windows(2).any(are_equal)
 }
 
 /// Takes a type from the front of a text.
@@ -121,11 +131,8 @@ fn take_struct(text: &mut &str, depth: usize) -> Option<Type> {
     loop {
         if let Some(rest) = text.strip_prefix('}') {
             *text = rest;
-            let mut names: Vec<_> = fields.iter().map(|field: &Field| field.name).collect();
-            names.sort_unstable();
-            let are_equal = |pair: &[&str]| matches!(pair, [one, two] if one == two);
-            let has_two = names.windows(2).any(are_equal);
-            return (!has_two).then(|| Type::Struct(fields.leak()));
+            let names = fields.iter().map(|field: &Field| field.name);
+            return are_distinct(names).then(|| Type::Struct(fields.leak()));
         }
         if !fields.is_empty() {
             *text = text.strip_prefix(", ")?;
@@ -191,13 +198,24 @@ mod tests {
             "{a: u64, b: u64} key a, b auto",
             "{a: u8, b: u8, c: u8, d: u8, e: u8} key a, b, c, d, e",
             "u64 key id",
+            "{id: u64} key id, id",
         ] {
             assert_eq!(parse("a", layout, &[]), None, "{layout}");
         }
-        for index in ["", "index a", "index a(b)", "unique a()", "other id(id)"] {
+        for index in [
+            "",
+            "index a",
+            "index a(b)",
+            "unique a()",
+            "other id(id)",
+            "index a(id, id)",
+        ] {
             let indexes = [index.to_owned()];
             assert_eq!(parse("a", "{id: u64} key id", &indexes), None, "{index}");
         }
+        let two = ["index a(x)", "unique a(y)"].map(str::to_owned);
+        let layout = "{id: u64, x: u64, y: u64} key id";
+        assert_eq!(parse("a", layout, &two), None);
         let nested = |depth: usize| {
             let (lists, ends) = ("list<".repeat(depth), ">".repeat(depth));
             let layout = format!("{{id: u64, deep: {lists}u64{ends}}} key id");
