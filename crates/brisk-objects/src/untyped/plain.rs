@@ -104,7 +104,7 @@ impl Plain {
         let mut reader = Reader {
             record,
             heap_left: record.len(),
-            parts_left: record.len().saturating_mul(16).saturating_add(1 << 16),
+            parts_left: record.len().saturating_mul(4).saturating_add(1 << 16),
         };
         reader.read(kind, 0)
     }
@@ -256,21 +256,18 @@ fn take_number(count: u8, bytes: &mut &[u8]) -> Option<u128> {
     )
 }
 
-/// Reads a record. Each byte of its heap belongs to one value, so what is read is no larger than the record allows.
+/// Reads a record. Each byte of its heap belongs to one value, and each value takes at most 64 bytes besides its text: so what is
+/// read takes at most 260 bytes for each byte of the record, and 4 MiB.
 struct Reader<'a> {
     record: &'a [u8],
     /// Bytes of the heap that may still belong to a value.
     heap_left: usize,
-    /// How many values may still come. Only values without bytes of their own, such as structs, could be more.
+    /// How many values may still come. Structs have no bytes of their own, so a few bytes could be many of them.
     parts_left: usize,
 }
 
 impl<'a> Reader<'a> {
     fn read(&mut self, kind: &Type, at: usize) -> Result<Plain, Misread> {
-        self.parts_left = match self.parts_left.checked_sub(1) {
-            Some(left) => left,
-            None => return wrong("the record has more values than its bytes allow"),
-        };
         Ok(match kind {
             Type::Bool => Plain::Bool(self.bool(at)?),
             Type::Unsigned(bytes) => Plain::Unsigned(self.number(at, *bytes)?),
@@ -291,16 +288,20 @@ impl<'a> Reader<'a> {
             }
             Type::Array(bytes) => Plain::Bytes(self.fixed(at, *bytes)?.to_vec()),
             Type::Option(inner) => Plain::Option(match self.bool(at)? {
-                true => Some(self.read(inner, at.saturating_add(1))?.into()),
+                true => {
+                    self.claim(1)?;
+                    Some(self.read(inner, at.saturating_add(1))?.into())
+                }
                 false => None,
             }),
             Type::List(Type::Unsigned(1)) => Plain::Bytes(self.heap(at, 1)?.1.to_vec()),
             Type::List(inner) => self.list(inner, at)?,
             Type::Struct(fields) => {
+                self.claim(fields.len())?;
                 let (mut at, mut values) = (at, Vec::with_capacity(fields.len()));
                 for field in *fields {
                     let value = self.read(&field.kind, at);
-                    let value = value.map_err(|e| e.within(field.name, '.'))?;
+                    let value = value.map_err(|e| e.within(field.name))?;
                     values.push((field.name, value));
                     at = at.saturating_add(field.kind.width());
                 }
@@ -309,14 +310,24 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// Notes that so many values come, before they take memory.
+    fn claim(&mut self, values: usize) -> Result<(), Misread> {
+        self.parts_left = match self.parts_left.checked_sub(values) {
+            Some(left) => left,
+            None => return wrong("the record has more values than its bytes allow"),
+        };
+        Ok(())
+    }
+
     fn list(&mut self, inner: &Type, at: usize) -> Result<Plain, Misread> {
         let width = inner.width();
         let (mut at, bytes) = self.heap(at, width)?;
         let count = bytes.len().checked_div(width).unwrap_or(0);
-        let mut values = Vec::new();
+        self.claim(count)?;
+        let mut values = Vec::with_capacity(count);
         for number in 0..count {
             let value = self.read(inner, at);
-            values.push(value.map_err(|e| e.within(&format!("[{number}]"), '.'))?);
+            values.push(value.map_err(|e| e.within(&format!("[{number}]")))?);
             at = at.saturating_add(width);
         }
         Ok(Plain::List(values))
@@ -374,11 +385,11 @@ fn wrong<T>(why: &'static str) -> Result<T, Misread> {
 
 impl Misread {
     /// The same, as a part of this.
-    fn within(self, part: &str, dot: char) -> Self {
+    fn within(self, part: &str) -> Self {
         let place = match self.place.as_str() {
             "" => part.to_owned(),
             rest if rest.starts_with('[') => format!("{part}{rest}"),
-            rest => format!("{part}{dot}{rest}"),
+            rest => format!("{part}.{rest}"),
         };
         Self { place, ..self }
     }
@@ -483,6 +494,55 @@ mod tests {
             let mut rest = bytes.as_slice();
             Plain::decode_key(&<Option<Option<String>>>::TYPE, &mut rest);
         }
+    }
+
+    /// Bytes of memory that a value takes.
+    fn taken(plain: &Plain) -> usize {
+        const ALLOCATION: usize = 16;
+        let inner = match plain {
+            Plain::Text(text) => ALLOCATION + text.len(),
+            Plain::Bytes(bytes) => ALLOCATION + bytes.len(),
+            Plain::Option(Some(value)) => ALLOCATION + taken(value),
+            Plain::List(values) => ALLOCATION + values.iter().map(taken).sum::<usize>(),
+            Plain::Struct(fields) => {
+                let fields = fields.iter();
+                ALLOCATION + fields.map(|(_, value)| 16 + taken(value)).sum::<usize>()
+            }
+            _ => 0,
+        };
+        inner + size_of::<Plain>()
+    }
+
+    /// A list of structs that have a byte each, and other structs without bytes.
+    #[test]
+    fn structs_take_no_more_memory_than_the_bytes_allow() {
+        const EMPTY: Type = Type::Struct(&[]);
+        const fn field(name: &'static str, kind: Type) -> crate::Field {
+            crate::Field { name, kind }
+        }
+        const FIELDS: [crate::Field; 12] = {
+            let mut fields = [field("empty", EMPTY); 12];
+            fields[0] = field("number", Type::Unsigned(1));
+            fields
+        };
+        const TWO: [crate::Field; 2] = [field("one", Type::Bool), field("two", EMPTY)];
+        const MANY: Type = Type::List(&Type::Struct(&FIELDS));
+        const FEW: Type = Type::List(&Type::Struct(&TWO));
+        let count = 200_000u32;
+        let mut bytes = vec![0; 8 + count as usize];
+        bytes[..4].copy_from_slice(&8u32.to_le_bytes());
+        bytes[4..8].copy_from_slice(&count.to_le_bytes());
+        let allowed = 260 * bytes.len() + (4 << 20);
+        let few = Plain::read(&FEW, &bytes).unwrap();
+        assert!(taken(&few) <= allowed, "{}", taken(&few));
+        let e = Plain::read(&MANY, &bytes).unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "[55464]: the record has more values than its bytes allow"
+        );
+        bytes[4..8].copy_from_slice(&60_000u32.to_le_bytes());
+        let many = Plain::read(&MANY, &bytes).unwrap();
+        assert!(taken(&many) <= allowed, "{}", taken(&many));
     }
 
     #[test]
