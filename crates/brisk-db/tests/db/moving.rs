@@ -359,6 +359,73 @@ fn a_file_that_came_meanwhile_is_not_replaced() {
     assert_eq!(names, 4, "nothing half done is left");
 }
 
+/// The names of all files, those of unfinished ones without their numbers.
+fn names(ledger: &Ledger) -> Vec<String> {
+    let files = fs::read_dir(ledger.home.path()).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let without = names.map(|name| match name.split_once(".load") {
+        Some((start, end)) => {
+            let (start, number) = start.split_at(start.len() - 16);
+            assert!(number.bytes().all(|byte| byte.is_ascii_hexdigit()));
+            format!("{start}N.load{end}")
+        }
+        None => name,
+    });
+    let mut names: Vec<_> = without.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_a_killed_load_has_left_goes_with_the_next_one() {
+    let ledger = Ledger::new();
+    let dump = ledger.stdout(&["dump", "ledger.db", "places"]);
+    let begin = |files: usize| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brisk-db"));
+        command
+            .args(["load", "new.db"])
+            .current_dir(ledger.home.path());
+        let child = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn();
+        while names(&ledger).len() < files {
+            std::thread::yield_now();
+        }
+        child.unwrap()
+    };
+    let mut running = begin(4);
+    let mut killed = begin(6);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    // Other names are left alone.
+    for name in [
+        "new.db.load",
+        "new.db.0123.load",
+        "other.0123456789abcdef.load",
+    ] {
+        fs::write(ledger.path(name), "").unwrap();
+    }
+    load(&ledger, &["new.db"], &dump);
+    for name in [
+        "new.db.load",
+        "new.db.0123.load",
+        "other.0123456789abcdef.load",
+    ] {
+        fs::remove_file(ledger.path(name)).unwrap();
+    }
+    assert_eq!(
+        names(&ledger),
+        [
+            "ledger.db",
+            "ledger.db-lock",
+            "new.db",
+            "new.db.N.load",
+            "new.db.N.load-lock"
+        ]
+    );
+    drop(running.stdin.take());
+    assert_eq!(running.wait().unwrap().code(), Some(2));
+    assert_eq!(names(&ledger), ["ledger.db", "ledger.db-lock", "new.db"]);
+}
+
 /// A program reads and writes while lines are loaded.
 #[test]
 fn a_program_may_have_the_file_open() {

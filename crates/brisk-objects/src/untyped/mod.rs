@@ -7,6 +7,7 @@ mod pages;
 mod plain;
 mod query;
 mod schema_text;
+mod unfinished;
 mod writer;
 
 pub use check::Fault;

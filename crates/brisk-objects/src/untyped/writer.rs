@@ -1,8 +1,7 @@
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::Path;
 
 use heed::{Env, MdbError, RwTxn, WithoutTls};
 
@@ -11,6 +10,7 @@ use super::database::{self, UntypedDatabase};
 use super::pages;
 use super::plain::Plain;
 use super::schema_text;
+use super::unfinished::Unfinished;
 use crate::database::{Table, check_key_len_of, next_key};
 use crate::environment;
 use crate::error::Error;
@@ -59,10 +59,10 @@ impl UntypedDatabase {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let path = resolved(path)?;
                 refuse_network(&path)?;
-                let part = Part::beside(&path)?;
-                // SAFETY: the file is new, and its name is this process's own.
-                let done = unsafe { write_to(&part.path, limit, 0, work) }?;
-                part.appear(&path)?;
+                let unfinished = Unfinished::beside(&path)?;
+                // SAFETY: the file is new, and its lock says that it is in use.
+                let done = unsafe { write_to(unfinished.path(), limit, 0, work) }?;
+                unfinished.appear()?;
                 Ok(done)
             }
             _ => {
@@ -397,63 +397,5 @@ struct Change {
 impl fmt::Debug for UntypedWriter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UntypedWriter").finish_non_exhaustive()
-    }
-}
-
-/// A file that is not complete yet. It goes when this is dropped.
-struct Part {
-    path: PathBuf,
-}
-
-impl Part {
-    fn beside(path: &Path) -> Result<Self, Error> {
-        static PARTS: AtomicUsize = AtomicUsize::new(0);
-        let number = PARTS.fetch_add(1, Ordering::Relaxed);
-        let mut part = path.as_os_str().to_owned();
-        part.push(format!(".{}-{number}.load", std::process::id()));
-        let part = Self { path: part.into() };
-        // What a killed process of the same number has left.
-        part.remove()?;
-        Ok(part)
-    }
-
-    fn lock(&self) -> PathBuf {
-        let mut lock = self.path.as_os_str().to_owned();
-        lock.push("-lock");
-        lock.into()
-    }
-
-    fn remove(&self) -> Result<(), Error> {
-        for path in [&self.path, &self.lock()] {
-            match fs::remove_file(path) {
-                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e.into()),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives the file its name. Replaces none.
-    fn appear(self, path: &Path) -> Result<(), Error> {
-        fs::hard_link(&self.path, path).map_err(|e| {
-            let message = match e.kind() {
-                ErrorKind::AlreadyExists => format!(
-                    "another program has made {} meanwhile; nothing was written, so write again",
-                    path.display()
-                ),
-                _ => format!("cannot give {} its name: {e}", path.display()),
-            };
-            std::io::Error::new(e.kind(), message)
-        })?;
-        self.remove()?;
-        let directory = path.parent().unwrap_or(Path::new("/"));
-        Ok(File::open(directory)?.sync_all()?)
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // Nobody can do more about it. The next one of the same number tries again.
-        self.remove().ok();
     }
 }
