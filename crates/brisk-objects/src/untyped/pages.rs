@@ -20,6 +20,8 @@ const VERSION: u32 = 1;
 const HEADER: usize = 16;
 /// Bytes before the key of a node.
 const NODE: usize = 8;
+/// A program has no addresses for more.
+const MOST_BYTES: u64 = 1 << 47;
 /// Levels of a tree at most.
 const DEEPEST: u16 = 32;
 
@@ -201,7 +203,17 @@ impl<'a> Wire<'a> {
                 txn: self.u64(144)?,
             })
         };
-        rest().ok_or_else(short)
+        let meta: Meta = rest().ok_or_else(short)?;
+        // LMDB maps the pages up to this one, and then reads both first ones there.
+        let most = MOST_BYTES / u64::from(page_size);
+        if !(1..most).contains(&meta.last_page) {
+            return Err(format!(
+                "its last page is {}, allowed are 1 to {}",
+                meta.last_page,
+                most.saturating_sub(1)
+            ));
+        }
+        Ok(meta)
     }
 }
 

@@ -311,6 +311,27 @@ fn a_hundred_faults_are_described() {
     );
 }
 
+/// LMDB maps as many bytes as the first pages say, also if those are less than two pages.
+#[test]
+fn a_wrong_last_page_is_refused() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("pages.db");
+    make(&path);
+    let mut whole = fs::read(&path).unwrap();
+    for page in [0, 4096] {
+        whole[page + 32..page + 40].copy_from_slice(&4096u64.to_le_bytes());
+    }
+    for last in [0, u64::MAX, 1 << 52, 1 << 35] {
+        for page in [0, 4096] {
+            whole[page + 136..page + 144].copy_from_slice(&last.to_le_bytes());
+        }
+        fs::write(&path, &whole).unwrap();
+        let refused = check_pages(&path).unwrap_err().to_string();
+        let expected = format!(": its last page is {last}, allowed are 1 to 34359738367");
+        assert!(refused.ends_with(&expected), "{refused}");
+    }
+}
+
 /// LMDB reads the page of an odd or an even transaction, whatever number that page has.
 #[test]
 fn first_pages_of_each_others_transactions_are_refused() {
