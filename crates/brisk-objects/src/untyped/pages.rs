@@ -22,6 +22,8 @@ const HEADER: usize = 16;
 const NODE: usize = 8;
 /// A program has no addresses for more.
 const MOST_BYTES: u64 = 1 << 47;
+/// No file has seen more transactions.
+const MOST_TXN: u64 = u64::MAX >> 1;
 /// Levels of a tree at most.
 const DEEPEST: u16 = 32;
 
@@ -211,6 +213,13 @@ impl<'a> Wire<'a> {
                 "its last page is {}, allowed are 1 to {}",
                 meta.last_page,
                 most.saturating_sub(1)
+            ));
+        }
+        // The next ones come from adding to this one.
+        if meta.txn > MOST_TXN {
+            return Err(format!(
+                "its last transaction is {}, allowed are 0 to {MOST_TXN}",
+                meta.txn
             ));
         }
         Ok(meta)
@@ -680,6 +689,10 @@ impl Tree {
     /// Refuses a key that is not behind the last one.
     fn next_key(&mut self, key: &[u8]) -> Wrong<()> {
         self.check_key(key)?;
+        // LMDB would read the list of that transaction, which is none, again and again, and use its pages twice.
+        if self.kind == Kind::Free && Wire(key).u64(0) == Some(0) {
+            return Err("its transaction is 0, allowed is 1 at least".to_owned());
+        }
         if self
             .last
             .as_ref()

@@ -275,6 +275,13 @@ fn wrong_pages_are_named() {
         told(&[(list + 8, &swapped)]),
         page(free, "its entry 0: its pages are not in descending order")
     );
+    assert_eq!(
+        told(&[(nodes(&whole, free)[0] + 8, &[0; 8])]),
+        page(
+            free,
+            "its entry 0: its transaction is 0, allowed is 1 at least"
+        )
+    );
 }
 
 /// A list of unused pages, none of which there is.
@@ -358,6 +365,10 @@ fn first_pages_of_each_others_transactions_are_refused() {
     assert_eq!(
         refused(4, 4),
         "its second page is of transaction 4, allowed is an odd number"
+    );
+    assert_eq!(
+        refused(4, u64::MAX),
+        "its last transaction is 18446744073709551615, allowed are 0 to 9223372036854775807"
     );
 }
 
