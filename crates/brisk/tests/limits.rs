@@ -26,18 +26,20 @@ fn status(pid: i32, name: &str) -> String {
     line.expect(name).trim_start_matches(':').trim().to_owned()
 }
 
-/// The only process with this name, once it has limited itself.
-fn limited(stage: &Stage, name: &str) -> i32 {
+/// The only process with this name, once it has limited itself. One that takes the place of another has the filter of its
+/// guardian before.
+fn limited(stage: &Stage, name: &str, capabilities: &str) -> i32 {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         if let [pid] = stage.processes(name)[..]
             && status(pid, "Seccomp") == "2"
+            && status(pid, "CapPrm") == capabilities
         {
             return pid;
         }
         assert!(
             Instant::now() < deadline,
-            "{name} has no filter: {}",
+            "{name} has no filter, or other capabilities: {}",
             stage.log()
         );
         std::thread::sleep(Duration::from_millis(5));
@@ -68,11 +70,11 @@ fn each_process_has_what_it_needs_and_the_program_has_all() {
             ("mount-watchdog", TO_UNMOUNT),
             ("brisk-server", NOTHING),
         ] {
-            assert_limited(limited(stage, name), name, capabilities);
+            assert_limited(limited(stage, name, capabilities), name, capabilities);
         }
         // A server that replaces another, and a watchdog, are started by a guardian that is limited already.
         for (name, capabilities) in [("brisk-server", NOTHING), ("mount-watchdog", TO_UNMOUNT)] {
-            let first = limited(stage, name);
+            let first = limited(stage, name, capabilities);
             // The guardian would give up a watchdog that it has just started.
             std::thread::sleep(Duration::from_millis(200));
             kill_process(Pid::from_raw(first).unwrap(), Signal::KILL).unwrap();
@@ -80,7 +82,7 @@ fn each_process_has_what_it_needs_and_the_program_has_all() {
             while stage.processes(name).contains(&first) {
                 assert!(Instant::now() < deadline, "{name} stays");
             }
-            assert_limited(limited(stage, name), name, capabilities);
+            assert_limited(limited(stage, name, capabilities), name, capabilities);
         }
         assert_eq!(
             text(&stage.sh("cat $BRISK_TREE/sub/inside")),
@@ -136,8 +138,12 @@ fn a_session_does_not_take_over_the_limits_of_its_first_run() {
         let command = stage.run(&["bin/app", "true"]);
         assert_eq!(text(&behind(narrow, &command).output().unwrap()), "");
         let own = i32::try_from(std::process::id()).unwrap();
-        for name in ["brisk-guardian", "brisk-server", "mount-watchdog"] {
-            let pid = limited(stage, name);
+        for (name, capabilities) in [
+            ("brisk-guardian", TO_UNMOUNT),
+            ("brisk-server", NOTHING),
+            ("mount-watchdog", TO_UNMOUNT),
+        ] {
+            let pid = limited(stage, name, capabilities);
             for limit in ["Max cpu time", "Max address space", "Max file size"] {
                 assert_eq!(soft_limit(pid, limit), "unlimited", "{limit} of {name}");
             }
@@ -168,7 +174,7 @@ fn what_a_session_cannot_change_is_in_its_log() {
         let hard = "ulimit -t 1000; exec nice -n 7 \"$@\"";
         let command = stage.run(&["bin/app", "true"]);
         assert_eq!(text(&behind(hard, &command).output().unwrap()), "");
-        let server = limited(stage, "brisk-server");
+        let server = limited(stage, "brisk-server", NOTHING);
         let nice = fs::read_to_string(format!("/proc/{server}/stat")).unwrap();
         let nice = nice.rsplit(')').next().unwrap().split_whitespace().nth(16);
         let log = stage.log();
