@@ -62,13 +62,18 @@ fn every_figure_is_measured_with_each_store() {
             "get",
             "one-by-one",
             "one-by-one-near",
+            "cold",
+            "cold-many",
             "scan-keys",
             "scan-records",
             "insert-full",
             "insert-normal",
         ] {
             for store in ["brisk", "lmdb", "sqlite", "pread"] {
-                if store != "pread" || figure.starts_with("one-by-one") {
+                let is_of_pread = ["one-by-one", "cold"]
+                    .iter()
+                    .any(|name| figure.starts_with(name));
+                if store != "pread" || is_of_pread {
                     expected.insert((figure.to_owned(), store.to_owned()), 2);
                 }
             }
@@ -79,6 +84,7 @@ fn every_figure_is_measured_with_each_store() {
             "Get by key, at random, in one transaction, to lmdb",
             "Scan an index of 10,000 entries, without the records, to sqlite",
             "the same, again, to sqlite",
+            "Get 5,000 records by key, at random, by one call, cold, to pread one by one",
         ] {
             assert!(text.contains(row), "{row}: {text}");
         }

@@ -28,7 +28,7 @@ if inserts and os.listdir(directory):
     sys.exit(f"{store}: there is something already")
 if not inserts and not os.path.exists(f"{directory}/objects"):
     sys.exit(f"{store}: nothing is stored")
-if store == "pread" and not figure.startswith("one-by-one"):
+if store == "pread" and not figure.startswith(("one-by-one", "cold")):
     print("{}")
     sys.exit()
 values = {"ns": NS[store], "all_ns": 5000 * NS[store], "user_ns": NS[store] - 10, "system_ns": 10.0}
