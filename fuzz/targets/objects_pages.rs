@@ -28,7 +28,13 @@ static WHOLE: LazyLock<Whole> = LazyLock::new(|| {
     let home = tempfile::tempdir_in("/dev/shm").unwrap().keep();
     let path = home.join("whole.db");
     // SAFETY: nothing else writes to the file.
-    let db = unsafe { Options::new().collection::<Note>().limit(1 << 24).open(&path) }.unwrap();
+    let db = unsafe {
+        Options::new()
+            .collection::<Note>()
+            .limit(1 << 24)
+            .open(&path)
+    }
+    .unwrap();
     let note = |id: u32| Note {
         id,
         name: format!("{id:050}"),
