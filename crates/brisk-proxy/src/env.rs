@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
-use brisk::{Answer, ProxyClient, ProxyEnvArgs};
+use brisk::{Answer, ProxyClient, ProxyEnvArgs, shell_word};
 use url::Url;
 
 use crate::discovery::{Surroundings, apt};
@@ -72,13 +72,9 @@ fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.parse().is_ok_and(crate::access::is_loopback)
 }
 
-/// A word of a shell.
 fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/@%+=[]".contains(c);
-    match text.chars().all(plain) && !text.contains(['[', ']']) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
+    // Quotes leave UTF-8 as it is.
+    shell_word(text.as_ref()).to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use brisk_mount::Variable;
 use crate::desktop_file;
 use crate::names::shown;
 use crate::path_hint::PROGRAMS;
+use crate::shell_word::shell_word;
 
 /// The program at the top of an AppImage.
 const APP_RUN: &str = "AppRun";
@@ -184,7 +185,7 @@ impl Entry {
     }
 
     /// The command with the user's arguments.
-    pub fn command_with(&self, arguments: &[OsString]) -> Vec<OsString> {
+    fn command_with(&self, arguments: &[OsString]) -> Vec<OsString> {
         let (before, behind) = self
             .command
             .split_at_checked(self.arguments_at)
@@ -194,7 +195,7 @@ impl Entry {
 
     /// What is set in the program's environment. What AppImage's convention finds also gets the variables that AppImage's
     /// own runtime sets. `image` is the name that the user gave.
-    pub fn environment(&self, image: &Path) -> Vec<Variable> {
+    fn environment(&self, image: &Path) -> Vec<Variable> {
         let own = self.variables.iter();
         let mut variables: Vec<_> = own
             .map(|(name, value)| Variable::new(name, value))
@@ -220,13 +221,46 @@ impl Entry {
     }
 }
 
-/// A word of a command for people, in quotes if a shell needs them.
+/// A word of a command for people, as a shell would take it.
 fn shown_word(word: &OsStr) -> String {
-    let plain =
-        |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+=:,@%".contains(byte) || *byte >= 0x80;
-    match word.as_bytes() {
-        bytes if !bytes.is_empty() && bytes.iter().all(plain) => shown(word),
-        _ => format!("'{}'", shown(word).replace('\'', r"'\''")),
+    shown(shell_word(word))
+}
+
+/// What is started, and how.
+pub struct Start {
+    pub command: Vec<OsString>,
+    /// Whether the image is the program's root directory.
+    pub root: bool,
+    pub directory: Option<PathBuf>,
+    pub variables: Vec<Variable>,
+}
+
+impl Start {
+    /// What was named.
+    pub fn named(command: &[OsString], root: bool) -> Self {
+        Self {
+            command: command.to_vec(),
+            root,
+            directory: None,
+            variables: Vec::new(),
+        }
+    }
+
+    /// What the image at `path` starts by itself, with the user's arguments. A place that the user names (`at`) keeps the image
+    /// from being the root directory.
+    pub fn by_entry(
+        entry: &Entry,
+        path: &Path,
+        arguments: &[OsString],
+        root: bool,
+        at: Option<&Path>,
+    ) -> Self {
+        Self {
+            command: entry.command_with(arguments),
+            root: root || at.is_none() && entry.root,
+            directory: entry.directory.clone(),
+            variables: entry.environment(path),
+        }
     }
 }
 
@@ -455,18 +489,5 @@ mod tests {
             words(&["app", "--open", "a", "b", "--quiet"])
         );
         assert_eq!(entry.command_with(&[]), entry.command);
-    }
-
-    #[test]
-    fn words_are_shown_as_a_shell_takes_them() {
-        for (word, expected) in [
-            ("a/b-c", "a/b-c"),
-            ("", "''"),
-            ("a b", "'a b'"),
-            ("it's", r"'it'\''s'"),
-            ("$x", "'$x'"),
-        ] {
-            assert_eq!(shown_word(OsStr::new(word)), expected);
-        }
     }
 }

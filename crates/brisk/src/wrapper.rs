@@ -1,6 +1,6 @@
 //! The script that starts an image under a name of its own.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -8,6 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+
+use crate::shell_word::shell_word;
 
 /// The start of every script that brisk writes.
 const MARK: &[u8] =
@@ -26,28 +28,28 @@ pub struct Wrapper<'a> {
 impl Wrapper<'_> {
     /// The script. It first looks for an image of this name beside itself, so that both can be moved together.
     pub fn script(&self) -> Vec<u8> {
-        let name = quoted(self.image.file_name().unwrap_or_default());
+        let name = shell_word(self.image.file_name().unwrap_or_default());
         let (image, brisk) = (
-            quoted(self.image.as_os_str()),
-            quoted(self.brisk.as_os_str()),
+            shell_word(self.image.as_os_str()),
+            shell_word(self.brisk.as_os_str()),
         );
         let options: Vec<_> = self
             .options
             .iter()
-            .map(|word| [b" ", &*quoted(word)].concat())
+            .map(|word| [b" ", shell_word(word).as_bytes()].concat())
             .collect();
         [
             MARK,
             b"image=",
-            &image,
+            image.as_bytes(),
             b"\nbrisk=",
-            &brisk,
+            brisk.as_bytes(),
             b"\n# The dot keeps a line end at the end of a name.\n\
               self=$(readlink -f -- \"$0\" && echo .) && self=${self%??}\n\
               if [ -n \"$self\" ] && [ -e \"${self%/*}/\"",
-            &name,
+            name.as_bytes(),
             b" ]; then image=${self%/*}/",
-            &name,
+            name.as_bytes(),
             b"; fi\n\
               [ -x \"$brisk\" ] || brisk=brisk\n\
               if ! command -v \"$brisk\" > /dev/null; then\n    \
@@ -90,17 +92,4 @@ pub fn is_wrapper(path: &Path) -> std::io::Result<bool> {
         .take(MARK.len() as u64)
         .read_to_end(&mut start)?;
     Ok(start == MARK)
-}
-
-/// A word that a shell takes as it is.
-fn quoted(word: &OsStr) -> Vec<u8> {
-    let mut text = b"'".to_vec();
-    for byte in word.as_bytes() {
-        match byte {
-            b'\'' => text.extend(br"'\''"),
-            byte => text.push(*byte),
-        }
-    }
-    text.push(b'\'');
-    text
 }

@@ -18,7 +18,7 @@ use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
     BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedOf, LearnedPacks,
     Learning, NextLaunch, Notice, Observe, Observed, PlainLaunch, Replay, Session, SessionFill,
-    SessionImage, Trace, Variable, gives_rights, sessions, with_reasons,
+    SessionImage, Trace, gives_rights, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -26,7 +26,7 @@ use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
 use crate::age::parse_linger;
 use crate::answer::Answer;
-use crate::entry::Entry;
+use crate::entry::{Entry, Start};
 use crate::file_kind::check_hot_pack;
 use crate::launch_name;
 use crate::messages::{count, say, warn};
@@ -227,23 +227,23 @@ pub struct LocatedImage {
     image: Image,
     /// The place that it records for its mount.
     recorded: Option<PathBuf>,
-    root: bool,
-    command: Vec<OsString>,
-    directory: Option<PathBuf>,
-    variables: Vec<Variable>,
+    start: Start,
 }
 
 impl LocatedImage {
     fn of(args: &Args) -> anyhow::Result<Self> {
         // This starts no thread: a process can enter a namespace only while it has one thread.
         let image = args.verified.open(args.image(), args.offset)?;
-        let entry = match args.command.is_empty() {
-            true => Some(args.entry_of(&image)?),
-            false => None,
+        let root = args.surroundings.root;
+        let mut start = match args.command.is_empty() {
+            true => {
+                let arguments = [&*args.arguments, &*args.more_arguments].concat();
+                let entry = args.entry_of(&image)?;
+                Start::by_entry(&entry, args.image(), &arguments, root, args.at.as_deref())
+            }
+            false => Start::named(&args.command, root),
         };
-        let root = args.surroundings.root
-            || args.at.is_none() && entry.as_ref().is_some_and(|entry| entry.root);
-        if root && args.kernel {
+        if start.root && args.kernel {
             bail!(
                 "{}: the entry of the image makes it the root directory, which --kernel cannot; leave out --kernel, or name \
                  a place with --at DIR",
@@ -252,24 +252,14 @@ impl LocatedImage {
         }
         let recorded = match args.at {
             Some(_) => None,
-            None if root => None,
+            None if start.root => None,
             None => recorded_place(&image, "--at DIR")?,
         };
-        let (command, directory, variables) = match entry {
-            Some(entry) => {
-                let arguments = [&*args.arguments, &*args.more_arguments].concat();
-                let variables = entry.environment(args.image());
-                (entry.command_with(&arguments), entry.directory, variables)
-            }
-            None => (args.command.clone(), None, Vec::new()),
-        };
+        start.directory = args.chdir.clone().or(start.directory);
         Ok(Self {
             image,
             recorded,
-            root,
-            command,
-            directory: args.chdir.clone().or(directory),
-            variables,
+            start,
         })
     }
 
@@ -279,7 +269,7 @@ impl LocatedImage {
 
     /// The same error, with what to name instead if the image has no such program.
     fn explain(&self, args: &Args, error: brisk_mount::Error) -> anyhow::Error {
-        let program = self.command.first().map_or(Path::new(""), Path::new);
+        let program = self.start.command.first().map_or(Path::new(""), Path::new);
         match self.recorded {
             Some(_) if error.kind() == ErrorKind::Place => anyhow::Error::from(error)
                 .context("at the place that the image records; --at DIR names another"),
@@ -291,7 +281,7 @@ impl LocatedImage {
                     shown(program)
                 ))
             }
-            _ => with_program(error, program, &self.image, self.root),
+            _ => with_program(error, program, &self.image, self.start.root),
         }
     }
 }
@@ -604,10 +594,10 @@ impl Args {
 }
 
 fn launch(args: &Args, located: &LocatedImage) -> Launch {
-    let mut launch = Launch::new(args.image(), located.command.clone());
+    let mut launch = Launch::new(args.image(), located.start.command.clone());
     launch.at = located.at(args);
-    launch.directory.clone_from(&located.directory);
-    launch.variables.clone_from(&located.variables);
+    launch.directory.clone_from(&located.start.directory);
+    launch.variables.clone_from(&located.start.variables);
     launch.options = mount::options(&located.image);
     launch
 }
@@ -620,16 +610,16 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
     first.offset = image.offset();
     first.verity = image.verified().map(|file| file.verity());
     first.at = located.at(args);
-    let mut session = Session::new(first, located.command.clone());
+    let mut session = Session::new(first, located.start.command.clone());
     session.with = args
         .surroundings
         .with(|path| args.verified.open(path, None))?;
-    session.root = located.root;
+    session.root = located.start.root;
     session.binds.clone_from(&args.surroundings.bind);
     session.writable = args.writable.is_some();
     session.layer = args.writable.clone().flatten();
-    session.directory.clone_from(&located.directory);
-    session.variables.clone_from(&located.variables);
+    session.directory.clone_from(&located.start.directory);
+    session.variables.clone_from(&located.start.variables);
     session.linger = args.linger.unwrap_or(session.linger);
     session.fill = fill(args);
     Ok(session)

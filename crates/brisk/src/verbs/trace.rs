@@ -8,15 +8,14 @@ use anyhow::{Context, bail};
 use brisk_image::profile::{Origin, Profile};
 use brisk_image::{Image, Tree, TreeRules, Work};
 use brisk_mount::{
-    DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource,
-    Traced, Variable,
+    DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource, Traced,
 };
 use clap::builder::TypedValueParser as _;
 use indicatif::BinaryBytes;
 
 use super::profile::percent;
 use crate::answer::Answer;
-use crate::entry::Entry;
+use crate::entry::{Entry, Start};
 use crate::image_args::{open_image, open_image_within, unlimited};
 use crate::messages::{count, say, warn};
 use crate::output_file::check_output;
@@ -109,34 +108,15 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// What is started, and how.
-struct Started {
-    command: Vec<OsString>,
-    root: bool,
-    directory: Option<PathBuf>,
-    variables: Vec<Variable>,
-}
-
-impl Started {
-    /// What was named, or else what the image starts by itself.
-    fn of(args: &Args, image: Option<&Image>) -> anyhow::Result<Self> {
-        let root = args.surroundings.root;
-        let (Some(image), Some(path), true) = (image, &args.image, args.command.is_empty()) else {
-            return Ok(Self {
-                command: args.command.clone(),
-                root,
-                directory: None,
-                variables: Vec::new(),
-            });
-        };
-        let entry = Entry::of(image)?.map_err(|why| why.to_error(path, None, "trace"))?;
-        Ok(Self {
-            root: root || args.at.is_none() && entry.root,
-            variables: entry.environment(path),
-            command: entry.command,
-            directory: entry.directory,
-        })
-    }
+/// What was named, or else what the image starts by itself.
+fn start_of(args: &Args, image: Option<&Image>) -> anyhow::Result<Start> {
+    let root = args.surroundings.root;
+    let (Some(image), Some(path), true) = (image, &args.image, args.command.is_empty()) else {
+        return Ok(Start::named(&args.command, root));
+    };
+    let entry = Entry::of(image)?.map_err(|why| why.to_error(path, None, "trace"))?;
+    let at = args.at.as_deref();
+    Ok(Start::by_entry(&entry, path, &[], root, at))
 }
 
 /// Runs the command, and writes the profile.
@@ -147,7 +127,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         .as_deref()
         .map(|path| open_image(path, args.offset));
     let image = image.transpose()?;
-    let started = Started::of(args, image.as_ref())?;
+    let started = start_of(args, image.as_ref())?;
     let recorded = match (&image, &args.at) {
         (Some(image), None) if !started.root => recorded_place(image, "--at DIR")?,
         _ => None,
@@ -251,7 +231,7 @@ impl Args {
 fn with_similar(
     error: brisk_mount::Error,
     args: &Args,
-    started: &Started,
+    started: &Start,
     image: Option<&Image>,
 ) -> anyhow::Error {
     let program = started.command.first().map_or(Path::new(""), Path::new);
