@@ -183,6 +183,97 @@ fn what_no_tree_can_cover_is_said() {
     }
 }
 
+/// Whoever can write the file could hide its last blocks: what is recorded behind an image, for one.
+#[test]
+fn a_tree_that_says_another_number_of_blocks_is_refused() {
+    let files = Files::new();
+    let path = files.path("t");
+    // Of one, two and three levels; full hash blocks, and such with one digest.
+    for blocks in [
+        2,
+        3,
+        127,
+        128,
+        129,
+        300,
+        128 * 128,
+        128 * 128 + 1,
+        128 * 130,
+    ] {
+        let bytes = noise(blocks as u64, blocks * BLOCK);
+        let built = build(&bytes, 1);
+        built.write(&path).unwrap();
+        let sound = fs::read(&path).unwrap();
+        let root = built.root_hash();
+        let open = |number: usize| {
+            let mut tree = sound.clone();
+            tree[72..80].copy_from_slice(&(number as u64).to_le_bytes());
+            // The hash blocks of each level, where another number has them.
+            let level_of = |blocks: usize| {
+                let mut sizes: Vec<usize> = Vec::new();
+                let mut below = blocks;
+                while below > 1 {
+                    below = below.div_ceil(128);
+                    sizes.push(below);
+                }
+                sizes
+            };
+            let (before, after) = (level_of(blocks), level_of(number));
+            if before.len() != after.len() {
+                return None;
+            }
+            let mut moved = tree[..4096].to_vec();
+            let mut at = 4096;
+            for (before, after) in before.iter().zip(&after).rev() {
+                let mut level = tree[at..at + before * BLOCK].to_vec();
+                level.resize(after * BLOCK, 0);
+                moved.extend(level);
+                at += before * BLOCK;
+            }
+            let mut data = bytes.clone();
+            data.resize(data.len().max(number * BLOCK), 0);
+            let tree = TreeFile::new(moved, Path::new("t"), 0);
+            Some(VerifiedFile::new(data, Path::new("app.img"), tree, root).map(|v| v.data_len()))
+        };
+        assert_eq!(open(blocks).unwrap().unwrap(), (blocks * BLOCK) as u64);
+        let others = [
+            1,
+            2,
+            64,
+            127,
+            128,
+            129,
+            257,
+            300,
+            blocks - 1,
+            blocks + 1,
+            2 * blocks,
+        ];
+        let others = others
+            .into_iter()
+            .filter(|other| *other != blocks && *other > 0);
+        let refused: Vec<_> = others
+            .filter_map(|other| Some((other, open(other)?.unwrap_err().to_string())))
+            .collect();
+        assert!(!refused.is_empty());
+        for (other, said) in refused {
+            let field = format!(
+                "t: corrupt verity tree at byte 72: number of data blocks is {other}, allowed is "
+            );
+            let digest = "t: corrupt verity tree at byte";
+            // A level that got zeros or lost its last block fails by its digest.
+            assert!(
+                said.starts_with(&field)
+                    || said.starts_with(digest) && said.contains(" has the sha256 "),
+                "{blocks}: {said}"
+            );
+            if other.div_ceil(128) == blocks.div_ceil(128) {
+                assert_eq!(said, format!("{field}{blocks}"));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_tree_that_cannot_be_is_refused() {
     let files = Files::new();

@@ -150,11 +150,12 @@ impl VerifiedFile {
     /// The bytes of `data`, compared with the tree in `tree`, whose top must have the digest `root`. Errors call the
     /// data `name`.
     ///
-    /// This reads the superblock and the top of the tree, and nothing else.
+    /// This reads the superblock and the last hash block of each level, and nothing else.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if the tree is damaged, is not of this root hash, or is longer than its file or the data. `Unsupported`
+    /// `Corrupt` if the tree is damaged, is not of this root hash, covers another number of blocks than the root hash says,
+    /// or is longer than its file or the data. `Unsupported`
     /// for other versions, block sizes and hash algorithms. `Io` if it cannot be read.
     pub fn new(
         data: impl ReadAt + 'static,
@@ -223,16 +224,39 @@ impl VerifiedFile {
             descriptors: tree.descriptor.into_iter().collect(),
             buffers: Mutex::default(),
         };
-        verified.check_top()?;
+        verified.check_ends(at)?;
         Ok(verified)
     }
 
-    /// Says now if the tree is of another root hash, as every read would fail.
-    fn check_top(&self) -> Result<()> {
-        match (0..).take_while(|n| self.levels.get(*n).is_some()).last() {
-            Some(top) => self.hash_block(top, 0).map(drop),
-            None => Ok(()),
+    /// Says now if the tree is of another root hash, as every read would fail, or of another number of data blocks, which
+    /// would hide the last of them. The superblock is at byte `superblock`.
+    ///
+    /// The number is no part of what is hashed, but follows from it. Behind its last digest, a level has zeros up to the
+    /// end of its last hash block, and no block has zeros as its digest.
+    fn check_ends(&self, superblock: u64) -> Result<()> {
+        let levels: Vec<_> = (0..).map_while(|n| self.levels.get(n)).collect();
+        // The data blocks under one digest of a level. There are at most five levels.
+        let under = |number| DIGESTS.saturating_pow(number as u32);
+        // From the top down: what is said of a level is true if those above are right.
+        for (number, level) in levels.iter().enumerate().rev() {
+            let before = (level.blocks - 1) * DIGESTS;
+            let last = self.hash_block(number, level.blocks - 1)?;
+            let digests = (0..DIGESTS).rev().find(|n| digest_in(&last, *n) != [0; 32]);
+            let digests = before + digests.map_or(0, |last| last + 1);
+            let most = digests.saturating_mul(under(number));
+            let least = (most + 1).saturating_sub(under(number));
+            if !(least..=most).contains(&self.data_blocks) {
+                let at = Location::Byte(superblock.saturating_add(72));
+                let allowed = match number {
+                    0 => Allowed::Only(most),
+                    _ => Allowed::Range(least, most),
+                };
+                let field = "number of data blocks";
+                let fault = Error::field(at, field, self.data_blocks, allowed).about(TREE);
+                return Err(fault.with_path(&self.hashes_name));
+            }
         }
+        Ok(())
     }
 
     /// What errors call the file.
