@@ -33,11 +33,13 @@ use rustix::fs::{
     UTIME_OMIT, flock, futimens, openat, renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
-use rustix::process::{geteuid, getpid};
+use rustix::process::getpid;
 
+use super::staging::{self, TEMPORARY};
 use crate::error::{Action, Cause, Error, Result};
 use crate::key::Key;
 use crate::open::open_file;
+use crate::owner::is_own;
 use crate::private_directory::{cache_directory, make_cache_directory, open_private};
 use crate::replay::NextLaunch;
 
@@ -62,8 +64,7 @@ const SMALL_FOR: Duration = Duration::from_secs(7 * 86_400);
 /// The file with the limit that the user has set: a number of bytes.
 const LIMIT: &str = "limit";
 
-/// How the names of unfinished files start, and the age at which they count as abandoned.
-const TEMPORARY: &str = ".brisk-";
+/// The age at which unfinished files count as abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// The hot packs that a user's sessions have learned.
@@ -475,10 +476,11 @@ impl LearnedPacks {
         format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()).into()
     }
 
-    /// `text` with the directory's own name instead of the one that [`LearnedPacks::reach`] uses.
-    pub(crate) fn named(&self, text: &str) -> String {
+    /// `text` with the directory's own name instead of the path by which a process reaches `directory`, which is this one
+    /// or one in it.
+    pub(crate) fn named(&self, text: &str, directory: BorrowedFd<'_>) -> String {
         let own = self.path.display().to_string();
-        text.replace(&format!("/proc/self/fd/{}", self.fd.as_raw_fd()), &own)
+        text.replace(&format!("/proc/self/fd/{}", directory.as_raw_fd()), &own)
     }
 
     /// The pack of this key, with its name for messages. None if there is none that belongs to this user.
@@ -486,8 +488,13 @@ impl LearnedPacks {
         let name = format!("{key}.hot");
         let file = open_file(&self.reach(&name)).ok()?;
         let metadata = file.metadata().ok()?;
-        let ours = metadata.is_file() && metadata.uid() == geteuid().as_raw();
+        let ours = metadata.is_file() && is_own(metadata.uid());
         ours.then(|| (self.path.join(name), file))
+    }
+
+    /// The profile of this key, opened.
+    pub(crate) fn open_profile(&self, key: &str) -> Option<File> {
+        open_file(&self.reach(&format!("{key}.profile"))).ok()
     }
 
     /// The profile from which the pack of this key was made. None if it is missing or damaged.
@@ -569,13 +576,17 @@ impl LearnedPacks {
             let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
             let changed = Duration::new(seconds, u32::try_from(stat.st_mtime_nsec).unwrap_or(0));
             let changed = SystemTime::UNIX_EPOCH + changed;
-            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            if name.starts_with(TEMPORARY) {
+                let is_abandoned = changed.elapsed().is_ok_and(|age| age > ABANDONED);
+                match (is_abandoned, is_directory) {
+                    (true, true) => staging::remove(self.fd(), &name)?,
+                    (true, false) => self.unlink(&name)?,
+                    (false, _) => {}
+                }
                 continue;
             }
-            if name.starts_with(TEMPORARY) {
-                if changed.elapsed().is_ok_and(|age| age > ABANDONED) {
-                    self.unlink(&name)?;
-                }
+            if is_directory {
                 continue;
             }
             let Some((key, kind)) = name.rsplit_once('.').filter(|(_, k)| KINDS.contains(k)) else {

@@ -11,7 +11,7 @@ store pages in a [`fill_target`]. [`page_states`] knows which pages the program 
 decides when the fill gives up, and [`fill_counts`] counts what it did.
 
 [`learned_packs`] keeps what brisk learns from launches. [`learning`] decides what a recorded launch changes there,
-and [`pack_maker`] does it.
+and [`pack_maker`] does it, in a [`staging`] directory.
 
 This module knows neither FUSE nor sessions. Both use it.
 */
@@ -32,3 +32,4 @@ mod look_ups;
 mod pack_file;
 pub(crate) mod pack_maker;
 mod page_states;
+mod staging;

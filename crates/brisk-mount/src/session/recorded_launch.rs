@@ -1,9 +1,9 @@
 //! Records a launch while it is served, to make a hot pack from it.
 //!
-//! Three processes take part. The *server* records. When the launch is over, it hands the recording to the
-//! *guardian*, which starts the *learner*. The learner is a process of low priority. It reads the image
-//! itself, compresses, writes the pack and ends, so that it takes no time and no lock from the threads that
-//! answer. If the session ends meanwhile, the learner goes on.
+//! Four processes take part. The *server* records. When the launch is over, it hands the recording to the
+//! *guardian*, which starts the *learner*. The learner is a process of low priority. It starts another, which reads the
+//! image itself, compresses, and writes the pack into a directory of its own. The learner gives the pack its name. So it
+//! takes no time and no lock from the threads that answer. If the session ends meanwhile, the learner goes on.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -22,11 +22,10 @@ use rustix::process::{PidfdFlags, getpid, nice, pidfd_open};
 use super::image_source::ImageSource;
 use super::log::say;
 use super::message::send;
-use crate::confinement::{Files, Role, confine};
 use crate::error::with_reasons;
 use crate::hot_pack::learned_packs::LearnedPacks;
 use crate::hot_pack::learning::{LAUNCH, Recorded};
-use crate::hot_pack::pack_maker::{PackMaker, pages};
+use crate::hot_pack::pack_maker::{Kept, PackKeeper, make, pages};
 use crate::{Recorder, Recording, ServeOptions};
 
 /// The priority of the learner, which is the lowest.
@@ -147,26 +146,36 @@ impl RecordedLaunch {
     }
 
     /// The work of the learner's process. Returns the exit status.
+    ///
+    /// The learner decodes nothing: another process makes the pack, and can change no other.
     pub(super) fn learn(&self, source: ImageSource, recorded: OwnedFd) -> i32 {
         // If the system refuses this, other programs are a little slower for a while.
         nice(LOWEST).ok();
-        let files = Files {
-            read: vec![source.fd()],
-            write: Some(self.packs.fd()),
-        };
-        confine(Role::Learner, &files);
-        let maker = PackMaker {
+        let keeper = PackKeeper {
             packs: &self.packs,
             key: &self.key,
             limit: self.limit,
             image: &self.image,
         };
-        let learned = profile_in(recorded)
-            .and_then(|launch| maker.learn(&source.open()?, self.recorded, launch));
         let named = self.image.display();
-        match learned {
-            Ok(None) => 0,
-            Ok(Some(bytes)) => {
+        let image = match source.fd().try_clone_to_owned() {
+            Ok(image) => image,
+            Err(e) => {
+                say(&format!("nothing is learned from {named}: {e}"));
+                return 1;
+            }
+        };
+        let kept = keeper.keep(image.as_fd(), |staging, earlier| {
+            let made = profile_in(recorded)
+                .and_then(|launch| make(&source.open()?, earlier, self.recorded, launch, staging));
+            made.map_err(|e| {
+                let why = self.packs.named(&with_reasons(&*e), staging.fd());
+                say(&format!("nothing is learned from {named}: {why}"));
+            })
+        });
+        match kept {
+            Ok(Kept::AsMade) => 0,
+            Ok(Kept::TooLarge(bytes)) => {
                 say(&format!(
                     "the hot pack learned from {named} has {bytes} bytes, allowed are {}, so it is not kept; \
                      allow more with --auto-limit",
@@ -174,8 +183,9 @@ impl RecordedLaunch {
                 ));
                 0
             }
+            Ok(Kept::Failed) => 1,
             Err(e) => {
-                let why = self.packs.named(&with_reasons(&*e));
+                let why = self.packs.named(&with_reasons(&e), self.packs.fd());
                 say(&format!("nothing is learned from {named}: {why}"));
                 1
             }
