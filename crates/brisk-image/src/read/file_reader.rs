@@ -224,12 +224,10 @@ impl OpenImage {
             ));
         }
         let needs = count.saturating_mul(BLOCK_IN_MEMORY);
-        if needs > self.stored.limits.memory {
-            return Err(Error::limit(
-                "the list of a file's blocks",
-                needs,
-                self.stored.limits.memory,
-            ));
+        let limits = &self.stored.limits;
+        let allowed = limits.block_list.min(limits.memory);
+        if needs > allowed {
+            return Err(Error::limit("the list of a file's blocks", needs, allowed));
         }
         let count = usize::try_from(count)
             .map_err(|_| Error::limit("the list of a file's blocks", needs, usize::MAX as u64))?;

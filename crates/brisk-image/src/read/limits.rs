@@ -19,8 +19,11 @@ const CONTENTS_PER_BYTE: u64 = 1000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes that one call may allocate: a block list, the attributes of an inode. 256 MiB.
+    /// Bytes that one call may allocate: the attributes of an inode, a table. 256 MiB.
     pub memory: u64,
+    /// Bytes of the list of one file's blocks, which has 5 for each. 40 MiB, so that a file has 1 TiB in blocks of 128 KiB,
+    /// or 32 GiB in the smallest ones. No more than `memory`.
+    pub block_list: u64,
     /// Bytes of decoded data blocks that are kept for reads that come back. 64 MiB.
     pub block_cache: u64,
     /// Bytes of decoded metadata that are kept. 16 MiB.
@@ -38,11 +41,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// 256 MiB for one call, 64 MiB of decoded data, 16 MiB of decoded metadata, a depth of 4096, and
+    /// 256 MiB for one call, 40 MiB for a list of blocks, 64 MiB of decoded data, 16 MiB of decoded metadata, a depth of 4096, and
     /// names and contents in proportion to the image.
     pub const fn new() -> Self {
         Self {
             memory: 256 << 20,
+            block_list: 40 << 20,
             block_cache: 64 << 20,
             metadata_cache: 16 << 20,
             depth: 4096,
@@ -55,6 +59,13 @@ impl Limits {
     #[must_use]
     pub const fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
+        self
+    }
+
+    /// Bytes of the list of one file's blocks.
+    #[must_use]
+    pub const fn block_list(mut self, bytes: u64) -> Self {
+        self.block_list = bytes;
         self
     }
 

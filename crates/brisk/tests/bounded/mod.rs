@@ -41,6 +41,10 @@ pub const VERBS: &[&str] = &[
     "warm IMAGE",
     "verity IMAGE -o a.verity",
     "run --at at --linger 0 IMAGE -- true",
+    "run --at at --linger 0 --auto IMAGE -- true",
+    "run --at at --linger 0 IMAGE",
+    "trace --at at -o a-launch.profile IMAGE -- true",
+    "wrap -o launcher IMAGE",
 ];
 
 /// What a verb took, or what the processes that serve an image took.
@@ -104,8 +108,17 @@ fn sessions(place: &Place) -> std::path::PathBuf {
 
 /// Runs a verb on `image` in `place`, to its end. `run` mounts it on the directory `at`.
 pub fn run(place: &Place, verb: &str, image: &str) -> Used {
-    let is_run = verb.starts_with("run ");
-    for name in ["out", "again.img", "a.hot", "a.verity", "a.roothash"] {
+    let starts = verb.starts_with("run ") || verb.starts_with("trace ");
+    let made = [
+        "out",
+        "again.img",
+        "a.hot",
+        "a.verity",
+        "a.roothash",
+        "launcher",
+        "a-launch.profile",
+    ];
+    for name in made {
         let path = place.path(name);
         if path.is_dir() {
             fs::remove_dir_all(&path).expect("it is ours");
@@ -118,6 +131,7 @@ pub fn run(place: &Place, verb: &str, image: &str) -> Used {
     let mut command = place.command(&arguments);
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
     command.env("XDG_RUNTIME_DIR", sessions(place));
+    command.env("XDG_CACHE_HOME", place.path("cache"));
     let started = Instant::now();
     let child = command.stderr(Stdio::piped()).spawn();
     let mut child = Killed(child.expect("brisk can be started"));
@@ -161,7 +175,7 @@ pub fn run(place: &Place, verb: &str, image: &str) -> Used {
     let (err, _) = err.join().expect("it only reads");
     let code = status.code();
     assert!(
-        code.is_some_and(|code| code < 3 || is_run && code == 125),
+        code.is_some_and(|code| code < 3 || starts && (125..=127).contains(&code)),
         "brisk {verb}: {status}\n{err}"
     );
     assert!(!err.contains("panicked"), "brisk {verb}: {err}");
