@@ -1,6 +1,6 @@
-//! Any bytes are the contents of a section behind an image, with the right digest: a recipe, a place, a hot pack, or
-//! another section. They are understood or refused. A recipe that is understood is the same when it is written again,
-//! and a place is an absolute path.
+//! Any bytes are the contents of a section behind an image, with the right digest: a recipe, a place, an entry, a
+//! hot pack, or another section. They are understood or refused. A recipe that is understood is the same when it is written
+//! again, a place is an absolute path, and an entry has a program.
 //!
 //! The first byte chooses the kind of the section, and the second its version.
 #![no_main]
@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     let &[kind, version, ref contents @ ..] = bytes else {
         return;
     };
-    let kinds = [b"rcpe", b"plac", b"hotp", b"prof", b"????"];
+    let kinds = [b"rcpe", b"plac", b"hotp", b"prof", b"entr", b"????"];
     let kind = kinds[usize::from(kind) % kinds.len()];
     let mut image = IMAGE.clone();
     image.extend_from_slice(b"brisksec");
@@ -40,6 +40,10 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(Some(place)) = image.recorded_place() {
         assert!(place.is_absolute());
         assert_eq!((kind, version), (b"plac", 1));
+    }
+    if let Ok(Some(entry)) = image.entry_point() {
+        assert!(!entry.command().is_empty());
+        assert_eq!(kind, b"entr");
     }
     if let Ok(Some(recipe)) = image.recipe() {
         let text = serde_json::to_vec(&recipe).expect("a recipe can be written");
