@@ -389,6 +389,13 @@ fn a_pack_beside_an_image_is_used_once_it_was_compared() {
             err.contains("a new session fills") && !err.contains("anybody"),
             "{err}"
         );
+        let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
+        assert_eq!(said(&ended).0, Some(0));
+        let err = verbose(stage, &["--hot", "app.img.hot"]);
+        assert!(
+            err.contains("--hot names this hot pack: nobody compares"),
+            "{err}"
+        );
     });
 }
 

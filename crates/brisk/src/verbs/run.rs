@@ -145,7 +145,8 @@ pub struct Args {
     #[arg(short, long)]
     verbose: bool,
 
-    /// Fills memory from this hot pack, instead of IMAGE.hot beside the image or the pack behind it.
+    /// Fills memory from this hot pack, instead of IMAGE.hot beside the image or the pack behind it. Programs get its pages
+    /// without a comparison with the image: name only packs that you trust
     #[arg(long, value_name = "FILE", help_heading = FILL, conflicts_with_all = ["kernel", "no_fill"])]
     hot: Option<PathBuf>,
 
@@ -668,6 +669,12 @@ fn tell_fill(session: &Session) -> anyhow::Result<()> {
                 count(pack.data_len(), "byte", "bytes"),
                 if plan.learned { "learned " } else { "" }
             ));
+            let is_named = session.fill.as_ref().is_some_and(|fill| fill.hot.is_some());
+            if plan.is_compared && is_named {
+                say(
+                    "--hot names this hot pack: nobody compares its pages with the image before programs get them",
+                );
+            }
             if !plan.is_compared && session.image.verity.is_some() {
                 say(
                     "the hash tree of the image does not cover this hot pack: the session reads its pages from the image",
