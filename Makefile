@@ -9,7 +9,7 @@ BRISK = target/release/brisk
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/reqwest-middleware,$\
 brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio
 
-.PHONY: all compiler smoke demo test conformance bench figures launches proxy-figures index-figures objects-figures fuzz torture torture-cache trust sanitize install install-system deps clean
+.PHONY: all compiler smoke demo test conformance bench figures launches proxy-figures index-figures objects-figures fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # brisk itself is linked statically if there is a static C library. A cold launch then reads no library and no cache of
 # the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
@@ -173,6 +173,19 @@ install-system:
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-proxy.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.service
 	install -m 644 contrib/systemd/brisk-proxy.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.socket
 	install -D -m 644 packaging/apparmor $(DESTDIR)/etc/apparmor.d/brisk
+
+# Removes what install and install-system have put there, with the same DESTDIR and PREFIX. What brisk has learned and
+# linked for a user, that user removes before: brisk auto forget, brisk auto off, brisk wrap --remove.
+PAGES = $(DESTDIR)$(PREFIX)/share/man/man1
+uninstall:
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,brisk brisk-tools brisk-lab brisk-proxy brisk-db)
+	rm -f $(PAGES)/brisk.1 $(PAGES)/brisk-*.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/brisk
+	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_brisk
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/brisk.fish
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/,system/brisk-warm.service user/brisk-replay.service \
+		system/brisk-proxy.service system/brisk-proxy.socket)
+	rm -f $(DESTDIR)/etc/apparmor.d/brisk
 
 deps:
 	lab/deps

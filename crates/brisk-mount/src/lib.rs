@@ -122,7 +122,7 @@ pub use hot_pack::candidate::PackCandidate;
 pub use hot_pack::comparison::ImageOfPack;
 pub use hot_pack::fill::{Fill, FillRoot};
 pub use hot_pack::fill_counts::FillCounts;
-pub use hot_pack::learned_packs::{KnownLaunch, LearnedOf, LearnedPack, LearnedPacks};
+pub use hot_pack::learned_packs::{KnownLaunch, LearnedOf, LearnedPack, LearnedPacks, Wholeness};
 pub use hot_pack::learning::{LEARNED_LIMIT, Learning};
 pub use kernel_mount::{Backing, KernelMount, MountOptions, image_is_mounted, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};

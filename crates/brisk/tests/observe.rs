@@ -83,7 +83,7 @@ fn pages(profile: &Profile, end: &str) -> u64 {
     of_file.map(|(_, range)| range.end() - range.first).sum()
 }
 
-const OBSERVED: &str = "brisk observes this start, and makes the next one faster";
+const OBSERVED: &str = "brisk observes this start";
 
 #[test]
 fn a_launch_without_an_image_is_learned_wherever_its_files_lie() {

@@ -519,7 +519,7 @@ fn wait_for_learned(stage: &Stage) -> Value {
     }
 }
 
-const OBSERVED: &str = "brisk observes this start, and makes the next one faster";
+const OBSERVED: &str = "brisk observes this start";
 
 #[test]
 fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {

@@ -120,6 +120,30 @@ impl Profile {
         Ok((Self::merge(&profiles)?, changed.len()))
     }
 
+    /// As [`Profile::merge`], for a launch after those of `earlier`, between which files may have changed. Of such files,
+    /// only what `newer` asked for is kept. Also returns how many pages of `earlier` are kept.
+    ///
+    /// # Errors
+    ///
+    /// As [`Profile::merge`], but for files.
+    pub fn merge_newer(mut earlier: Self, newer: &Self) -> Result<(Self, u64)> {
+        let place = |profile: &Self, file: &ProfileFile| {
+            let root = profile.roots[file.root as usize].path.clone();
+            (root, file.path.clone())
+        };
+        let files = newer.files.iter().map(|file| (place(newer, file), file));
+        let now: HashMap<_, _> = files.collect();
+        let roots = earlier.roots.clone();
+        earlier.retain_files(|file| {
+            let place = (roots[file.root as usize].path.clone(), file.path.clone());
+            now.get(&place).is_none_or(|now| now.may_be(file))
+        });
+        let demand = earlier.demand_by_root().into_iter();
+        let kept = demand.map(|demand| demand.pages);
+        let kept = kept.fold(0, u64::saturating_add);
+        Ok((Self::merge(&[earlier, newer.clone()])?, kept))
+    }
+
     /// Takes out all other files, with what was asked of them.
     fn retain_files(&mut self, keep: impl Fn(&ProfileFile) -> bool) {
         let mut numbers = Vec::with_capacity(self.files.len());

@@ -8,14 +8,15 @@
 //! A launch without an image has no pack: its profile is replayed. Then `KEY.image` is a link to the directory that was
 //! named, or else `KEY.program` is one to the program, and the time of `KEY.profile` is that of its last use. If a launch
 //! asked for much that the profile lacks, there is `KEY.more` with the number of bytes that it read, and the next launch is
-//! recorded too. If that one adds next to nothing, `KEY.settled` has the number: what the program reads is other each time,
-//! and only a launch that reads twice as much is worth another recording. A program that reads so little that nothing can
-//! be gained has `KEY.small`.
+//! recorded too. It has 0 if the recording itself was not whole. If a recording adds next to nothing, `KEY.settled` has the
+//! number: what the program reads is other each time, and only a launch that reads a good deal more is worth another
+//! recording. A program that reads so little that nothing can be gained has `KEY.small`, with the number of recordings
+//! that have said so.
 //!
 //! `limit` is how many bytes all of this may take, if the user has set that.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -55,11 +56,18 @@ const MOST_LAUNCHES: u32 = 8;
 /// A recording adds next to nothing if it has less than one new page for so many known ones.
 const NEXT_TO_NOTHING: u64 = 20;
 
+/// Another recording is worth its time if a launch has read so much more by itself than the last one that was settled, and
+/// at least this part of what is known.
+const MORE: u64 = 4 << 20;
+const MORE_OF_KNOWN: u64 = 8;
+
 /// A launch that reads less is left alone: what it waits for is over before a replay could begin.
 const SMALL: u64 = 2 << 20;
 
-/// After this time, a program that was small is looked at again.
-const SMALL_FOR: Duration = Duration::from_secs(7 * 86_400);
+/// After this time, a program that was small is looked at again: its first launch may have been `--version`. Each further
+/// time takes four times as long, up to a week.
+const SMALL_FOR: Duration = Duration::from_secs(600);
+const SMALL_AT_MOST: Duration = Duration::from_secs(7 * 86_400);
 
 /// The file with the limit that the user has set: a number of bytes.
 const LIMIT: &str = "limit";
@@ -90,6 +98,11 @@ pub struct LearnedPack {
     pub is_small: bool,
     /// Whether the next launch is recorded, too.
     pub is_learning: bool,
+    /// Whether the profile has as many launches as one may have, so that nothing is added any more.
+    pub is_full: bool,
+    /// How many bytes a launch has read by itself whose recording added next to nothing, if there was one: they differ from
+    /// launch to launch, or come before a replay could.
+    pub settled: Option<u64>,
     /// The image, the directory or the program, by its name when the pack was learned.
     pub image: Option<PathBuf>,
     /// Where the image was mounted.
@@ -122,12 +135,26 @@ pub enum LearnedOf {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum KnownLaunch {
-    /// Nothing, or not enough: this launch should be recorded.
+    /// Nothing: this launch should be recorded.
     Nothing,
+    /// A profile to replay as with [`KnownLaunch::Profile`], which may lack much: this launch should be recorded, too.
+    Incomplete(PathBuf, File),
     /// It reads so little that it is to be left alone.
     Small,
     /// A profile to replay, with its path for messages.
     Profile(PathBuf, File),
+}
+
+/// Whether a recording has all that a launch asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wholeness {
+    /// It has.
+    Whole,
+    /// It lacks some.
+    WithGaps {
+        /// How many bytes the launch has read by system calls in these gaps, as far as that is known.
+        read: u64,
+    },
 }
 
 /// The size of the files of one key, and when they were last used.
@@ -201,6 +228,9 @@ impl LearnedPacks {
                     of,
                     is_small: self.reach(&format!("{key}.small")).exists(),
                     is_learning: self.reach(&format!("{key}.more")).exists(),
+                    is_full: of != LearnedOf::Image
+                        && of_profile.is_some_and(|known| known.runs() >= MOST_LAUNCHES),
+                    settled: self.number(&key, "settled").filter(|own| *own > 0),
                     image: program.or_else(|| self.link(&key, "image")),
                     place: first.and_then(|p| Some(p.roots().first()?.path.clone())),
                     command: of_profile.map_or(Vec::new(), |p| p.command().to_vec()),
@@ -216,13 +246,14 @@ impl LearnedPacks {
         Ok(packs)
     }
 
-    /// The key of what `program` asks for when it is started from the directory `tree`, which must be
-    /// canonical. A later launch of the same program has the same key.
-    pub fn key_of_directory(tree: &Path, program: &OsStr) -> String {
+    /// The key of launches from the directory `tree`, which must be canonical. `parts` tells them apart.
+    pub fn key_of_directory(tree: &Path, parts: &[OsString]) -> String {
         let mut key = Key::of_launches();
         key.add(b"directory");
         key.add_path(Some(tree));
-        key.add(program.as_bytes());
+        for part in parts {
+            key.add(part.as_bytes());
+        }
         key.name()
     }
 
@@ -238,23 +269,39 @@ impl LearnedPacks {
 
     /// What is known for this key. Records that a profile is used now.
     pub fn use_launch(&self, key: &str) -> KnownLaunch {
-        if self.reach(&format!("{key}.more")).exists() {
-            return KnownLaunch::Nothing;
-        }
-        if let Ok(small) = fs::metadata(self.reach(&format!("{key}.small"))) {
-            let since = small.modified().ok().and_then(|made| made.elapsed().ok());
-            return match since {
-                Some(age) if age > SMALL_FOR => KnownLaunch::Nothing,
-                _ => KnownLaunch::Small,
+        if let Some(made) = self.modified(key, "small") {
+            let age = made.elapsed().unwrap_or_default();
+            let program = self.link(key, "program");
+            let program = program.and_then(|program| fs::metadata(program).ok()?.modified().ok());
+            let is_old = age > small_for(self.number(key, "small").unwrap_or(0));
+            return match is_old || program.is_some_and(|installed| installed > made) {
+                true => KnownLaunch::Nothing,
+                false => KnownLaunch::Small,
             };
         }
+        let is_incomplete = self.reach(&format!("{key}.more")).exists();
         let name = format!("{key}.profile");
         let Ok(file) = open_file(&self.reach(&name)) else {
             return KnownLaunch::Nothing;
         };
         // It can be used even if its time cannot be set.
         Self::touch(&file).ok();
-        KnownLaunch::Profile(self.path.join(name), file)
+        match is_incomplete {
+            true => KnownLaunch::Incomplete(self.path.join(name), file),
+            false => KnownLaunch::Profile(self.path.join(name), file),
+        }
+    }
+
+    /// When a file of this kind was written.
+    fn modified(&self, key: &str, kind: &str) -> Option<SystemTime> {
+        let found = fs::metadata(self.reach(&format!("{key}.{kind}")));
+        found.ok()?.modified().ok()
+    }
+
+    /// The number in a file of this kind. None if there is no file, or no number in it.
+    fn number(&self, key: &str, kind: &str) -> Option<u64> {
+        let text = fs::read_to_string(self.reach(&format!("{key}.{kind}"))).ok()?;
+        text.trim().parse().ok()
     }
 
     /// Applies to the profile of this key what its replay has found. Does nothing if `used` is no longer its
@@ -280,14 +327,17 @@ impl LearnedPacks {
     }
 
     /// Requests a recording of the next launch too, because one has read `own` bytes by itself. Not if the profile has the
-    /// most launches that it may have, or if an earlier recording for about as much added next to nothing.
+    /// most launches that it may have, if that is little beside what is known, or if an earlier recording for about as
+    /// much added next to nothing.
     fn record_more(&self, key: &str, used: &Metadata, own: u64) -> Result<()> {
         let record = || {
-            let known = self.profile(key).map_or(0, |known| known.runs());
-            let settled = fs::read_to_string(self.reach(&format!("{key}.settled"))).ok();
-            let settled: Option<u64> = settled.and_then(|text| text.trim().parse().ok());
-            let is_worth_it = settled.is_none_or(|settled| own > settled.saturating_mul(2));
-            if known < MOST_LAUNCHES && is_worth_it && self.is_profile(key, used)? {
+            let known = self.profile(key);
+            let launches = known.as_ref().map_or(0, |known| known.runs());
+            let bytes = known.as_ref().map_or(0, pages_of).saturating_mul(PAGE);
+            let settled = self.number(key, "settled").unwrap_or(0);
+            let more = MORE.max(bytes / MORE_OF_KNOWN);
+            let is_worth_it = own > settled.saturating_add(more);
+            if launches < MOST_LAUNCHES && is_worth_it && self.is_profile(key, used)? {
                 fs::write(self.reach(&format!("{key}.more")), own.to_string())?;
             }
             Ok(())
@@ -336,13 +386,15 @@ impl LearnedPacks {
     }
 
     /// Records that a launch of this key is being recorded. Whatever happens to this recording, later
-    /// launches use what is known, until one of them asks for much that is not known.
+    /// launches use what is known, until one of them asks for much that is not known. Returns how many launches were
+    /// recorded before that added something.
     ///
     /// # Errors
     ///
     /// `Io` if it cannot be written.
-    pub fn begin_recording(&self, key: &str) -> Result<()> {
-        self.settle(key).map_err(|e| self.failed("write to", e))
+    pub fn begin_recording(&self, key: &str) -> Result<u32> {
+        self.settle(key).map_err(|e| self.failed("write to", e))?;
+        Ok(self.profile(key).map_or(0, |known| known.runs()))
     }
 
     /// Notes that a launch that read so much is recorded, so that no other is for the same reason.
@@ -367,7 +419,8 @@ impl LearnedPacks {
     }
 
     /// Keeps the profile of a launch, merged with those of earlier launches. `name` is the directory or the program, for
-    /// people. Everything that was learned may take `limit` bytes.
+    /// people. A recording that is not whole may lack much: if it has added something, the next launch is recorded, too.
+    /// Everything that was learned may take `limit` bytes.
     ///
     /// # Errors
     ///
@@ -378,8 +431,13 @@ impl LearnedPacks {
         of: LearnedOf,
         name: &Path,
         profile: &Profile,
+        recording: Wholeness,
         limit: u64,
     ) -> Result<()> {
+        let (whole, read) = match recording {
+            Wholeness::Whole => (true, 0),
+            Wholeness::WithGaps { read } => (false, read),
+        };
         let keep = || -> io::Result<()> {
             let kind = match of {
                 LearnedOf::Program => "program",
@@ -388,23 +446,36 @@ impl LearnedPacks {
             self.name(key, kind, name)?;
             let known = self.profile(key);
             let before = known.as_ref().map_or(0, pages_of);
-            // If files have changed since, the profiles cannot be merged, and the earlier one is dropped.
-            let merged = known.and_then(|known| Profile::merge(&[known, profile.clone()]).ok());
-            let adds = merged.as_ref().map(pages_of).is_none_or(|after| {
-                after.saturating_sub(before).saturating_mul(NEXT_TO_NOTHING) >= before
+            let merged = known.and_then(|known| Profile::merge_newer(known, profile).ok());
+            let adds = merged.as_ref().is_none_or(|(merged, kept)| {
+                let added = pages_of(merged).saturating_sub(*kept);
+                added.saturating_mul(NEXT_TO_NOTHING) >= before
             });
-            let profile = merged.as_ref().unwrap_or(profile);
+            let profile = merged.as_ref().map_or(profile, |(merged, _)| merged);
             let small = format!("{key}.small");
-            match of == LearnedOf::Program && pages_of(profile).saturating_mul(PAGE) < SMALL {
-                true => fs::write(self.reach(&small), "")?,
+            // A recording with gaps says only what is read at least.
+            let least = match whole {
+                true => pages_of(profile).saturating_mul(PAGE),
+                false => pages_of(profile).saturating_mul(PAGE).max(read),
+            };
+            let is_small = of == LearnedOf::Program && least < SMALL;
+            match is_small {
+                true => {
+                    let times = self.number(key, "small").unwrap_or(0).saturating_add(1);
+                    fs::write(self.reach(&small), times.to_string())?;
+                }
                 false => self.unlink(&small)?,
             }
             if adds {
                 let path = self.reach(&format!("{key}.profile"));
                 profile.write(path).map_err(io::Error::other)?;
                 // An earlier launch may have requested another recording meanwhile.
-                self.unlink(&format!("{key}.more"))?;
                 self.unlink(&format!("{key}.settled"))?;
+                let more = format!("{key}.more");
+                match whole || is_small || profile.runs() >= MOST_LAUNCHES {
+                    true => self.unlink(&more)?,
+                    false => fs::write(self.reach(&more), "0")?,
+                }
             } else {
                 self.settle(key)?;
             }
@@ -629,6 +700,13 @@ impl LearnedPacks {
     }
 }
 
+/// How long a program is left alone that so many recordings have found small.
+fn small_for(times: u64) -> Duration {
+    let doublings = u32::try_from(times.saturating_sub(1).saturating_mul(2)).unwrap_or(u32::MAX);
+    let factor = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
+    SMALL_FOR.saturating_mul(factor.max(1)).min(SMALL_AT_MOST)
+}
+
 /// How many pages a profile lists.
 fn pages_of(profile: &Profile) -> u64 {
     let demand = profile.demand_by_root().into_iter();
@@ -748,7 +826,7 @@ mod tests {
         packs.begin_recording("a").expect("ours");
         let (of, tree) = (LearnedOf::Directory, Path::new("/app"));
         packs
-            .keep_profile("a", of, tree, &profile(files), 1 << 20)
+            .keep_profile("a", of, tree, &profile(files), Wholeness::Whole, 1 << 20)
             .expect("room");
     }
 
@@ -761,7 +839,7 @@ mod tests {
         packs
             .after_replay("a", &used, NextLaunch::RecordsMore { own })
             .expect("ours");
-        matches!(packs.use_launch("a"), KnownLaunch::Nothing)
+        matches!(packs.use_launch("a"), KnownLaunch::Incomplete(..))
     }
 
     #[test]
@@ -771,13 +849,20 @@ mod tests {
         for (launch, name) in (1..).zip(&names) {
             keep(&packs, &[(name, 1)]);
             assert_eq!(packs.profile("a").map(|known| known.runs()), Some(launch));
-            assert_eq!(reads(&packs, 100), launch < MOST_LAUNCHES, "{launch}");
+            assert_eq!(reads(&packs, MORE + 1), launch < MOST_LAUNCHES, "{launch}");
         }
         let known = packs.profile("a").map(|known| known.files().len());
         assert_eq!(known, Some(names.len()));
-        // Another length: what was learned before does not count.
-        keep(&packs, &[("2", 2)]);
-        assert_eq!(packs.profile("a"), Some(profile(&[("2", 2)])));
+        // Another length: what was learned of this file before does not count.
+        keep(&packs, &[("2", PAGE + 1)]);
+        let known = packs.profile("a").expect("kept");
+        assert_eq!(known.files().len(), names.len());
+        let pages = |name: &str| {
+            let demand = known.demand_by_file();
+            let at = known.files().iter().position(|f| f.path == Path::new(name));
+            at.and_then(|at| demand.get(at)).map(|demand| demand.0)
+        };
+        assert_eq!((pages("1"), pages("2")), (Some(1), Some(2)));
         packs.forget("a").expect("ours");
         assert_eq!(fs::read_dir(&packs.path).expect("ours").count(), 0);
     }
@@ -786,16 +871,82 @@ mod tests {
     fn a_recording_that_adds_nothing_is_not_repeated() {
         let (_dir, packs) = packs();
         keep(&packs, &[("0", 1)]);
-        assert!(reads(&packs, 100));
+        assert!(!reads(&packs, MORE));
+        assert!(reads(&packs, MORE + 100));
         keep(&packs, &[("0", 1)]);
         // It uses up nothing.
         assert_eq!(packs.profile("a").map(|known| known.runs()), Some(1));
-        assert!(!reads(&packs, 100));
-        assert!(!reads(&packs, 200));
+        assert_eq!(packs.list().expect("a list")[0].settled, Some(MORE + 100));
+        assert!(!reads(&packs, MORE + 100));
+        assert!(!reads(&packs, 2 * MORE + 100));
         // Something was installed that it reads, too.
-        assert!(reads(&packs, 201));
+        assert!(reads(&packs, 2 * MORE + 101));
         keep(&packs, &[("0", 1), ("1", 1)]);
-        assert!(reads(&packs, 100));
+        assert!(reads(&packs, MORE + 1));
+    }
+
+    #[test]
+    fn a_recording_with_gaps_is_repeated_until_it_adds_next_to_nothing() {
+        let (_dir, packs) = packs();
+        let keep = |files: &[(&str, u64)], whole: bool| {
+            let began = packs.begin_recording("a");
+            began.expect("ours");
+            let (of, program) = (LearnedOf::Program, Path::new("/usr/bin/app"));
+            let recording = match whole {
+                true => Wholeness::Whole,
+                false => Wholeness::WithGaps { read: 0 },
+            };
+            let kept = packs.keep_profile("a", of, program, &profile(files), recording, 1 << 20);
+            kept.expect("room");
+            matches!(packs.use_launch("a"), KnownLaunch::Incomplete(..))
+        };
+        let large = ("0", SMALL * 4);
+        assert!(keep(&[large], false));
+        assert!(keep(&[large, ("1", SMALL)], false));
+        // Less than a twentieth.
+        assert!(!keep(&[large, ("2", PAGE)], false));
+        assert_eq!(packs.list().expect("a list")[0].settled, None);
+        assert!(!keep(&[large, ("3", SMALL)], true));
+        // Its gaps may have all that it reads.
+        packs.forget("a").expect("ours");
+        let little = profile(&[("0", 1)]);
+        let (of, program) = (LearnedOf::Program, Path::new("/usr/bin/app"));
+        for (read, is_small) in [(SMALL, false), (SMALL - 1, true)] {
+            let recording = Wholeness::WithGaps { read };
+            let kept = packs.keep_profile("a", of, program, &little, recording, 1 << 20);
+            kept.expect("room");
+            let known = packs.use_launch("a");
+            assert_eq!(matches!(known, KnownLaunch::Small), is_small, "{known:?}");
+        }
+        // Not for ever.
+        packs.forget("a").expect("ours");
+        let names: Vec<_> = (0..MOST_LAUNCHES).map(|n| n.to_string()).collect();
+        for (launch, name) in (1..).zip(&names) {
+            assert_eq!(keep(&[(name, SMALL)], false), launch < MOST_LAUNCHES);
+        }
+        assert!(packs.list().expect("a list")[0].is_full);
+    }
+
+    #[test]
+    fn a_program_that_was_installed_anew_is_looked_at_again() {
+        let (_dir, packs) = packs();
+        let program = packs.path.join("app");
+        fs::write(&program, "").expect("room");
+        let of = LearnedOf::Program;
+        let kept = packs.keep_profile(
+            "a",
+            of,
+            &program,
+            &profile(&[("0", 1)]),
+            Wholeness::Whole,
+            1 << 20,
+        );
+        kept.expect("room");
+        assert!(matches!(packs.use_launch("a"), KnownLaunch::Small));
+        let later = SystemTime::now() + Duration::from_secs(5);
+        let file = File::options().write(true).open(&program).expect("ours");
+        file.set_modified(later).expect("ours");
+        assert!(matches!(packs.use_launch("a"), KnownLaunch::Nothing));
     }
 
     #[test]
@@ -804,8 +955,20 @@ mod tests {
         let keep = |len| {
             let (of, program) = (LearnedOf::Program, Path::new("/usr/bin/app"));
             packs
-                .keep_profile("a", of, program, &profile(&[("0", len)]), 1 << 20)
+                .keep_profile(
+                    "a",
+                    of,
+                    program,
+                    &profile(&[("0", len)]),
+                    Wholeness::Whole,
+                    1 << 20,
+                )
                 .expect("room");
+        };
+        let age = |age: Duration| {
+            let small = File::open(packs.path.join("a.small")).expect("there");
+            let old = SystemTime::now() - age - Duration::from_secs(1);
+            small.set_modified(old).expect("ours");
         };
         keep(SMALL - 1);
         assert!(matches!(packs.use_launch("a"), KnownLaunch::Profile(..)));
@@ -814,10 +977,23 @@ mod tests {
         let list = packs.list().expect("a list");
         assert_eq!((list[0].of, list[0].is_small), (LearnedOf::Program, true));
         assert_eq!(list[0].image.as_deref(), Some(Path::new("/usr/bin/app")));
-        let small = File::open(packs.path.join("a.small")).expect("there");
-        let old = SystemTime::now() - SMALL_FOR - Duration::from_secs(1);
-        small.set_modified(old).expect("ours");
+        age(SMALL_FOR);
         assert!(matches!(packs.use_launch("a"), KnownLaunch::Nothing));
+        // The longer it stays so, the less often it is looked at.
+        for times in [4, 16, 64] {
+            keep(PAGE);
+            age(SMALL_FOR * (times - 1));
+            assert!(
+                matches!(packs.use_launch("a"), KnownLaunch::Small),
+                "{times}"
+            );
+            age(SMALL_FOR * times);
+            assert!(
+                matches!(packs.use_launch("a"), KnownLaunch::Nothing),
+                "{times}"
+            );
+        }
+        assert_eq!(small_for(u64::MAX), SMALL_AT_MOST);
         keep(SMALL);
         assert!(matches!(packs.use_launch("a"), KnownLaunch::Profile(..)));
     }

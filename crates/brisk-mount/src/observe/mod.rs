@@ -31,16 +31,18 @@ mod passive;
 mod process;
 mod watch;
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use brisk_image::profile::Profile;
+use brisk_image::Limits;
+use brisk_image::profile::{Profile, ProfileFile};
 use rustix::fs::getxattr;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -63,6 +65,11 @@ pub struct Observe {
     pub thorough: bool,
     /// A descriptor that is open until all is observed and told, for example one with a lock.
     pub held: Option<Arc<OwnedFd>>,
+    /// A profile of what is known of this launch. What is known is replayed meanwhile, which opens its files, too: of those
+    /// nothing is learned from the fact that somebody has read them.
+    pub known: Option<PathBuf>,
+    /// How many launches were observed before. Each begins its turns at another time, so that it sees other calls.
+    pub earlier: u32,
 }
 
 /// What was observed.
@@ -73,6 +80,8 @@ pub struct Observed {
     pub profile: Profile,
     /// Why nothing more was observed.
     pub end: ObservationEnd,
+    /// How many bytes were read by system calls while no call was seen, as far as the system says.
+    pub unseen: u64,
 }
 
 /// Why an observation has ended.
@@ -112,7 +121,23 @@ impl Observe {
             at_most: Duration::from_secs(15),
             thorough: false,
             held: None,
+            known: None,
+            earlier: 0,
         }
+    }
+
+    fn known_files(&self) -> HashSet<PathBuf> {
+        let limits = Limits::of_profiles();
+        let known = self.known.as_ref();
+        let Some(known) = known.and_then(|path| Profile::open(path, &limits).ok()) else {
+            return HashSet::new();
+        };
+        let roots = known.roots();
+        let path = |file: &ProfileFile| {
+            let root = roots.get(file.root as usize)?;
+            Some(root.path.join(&file.path))
+        };
+        known.files().iter().filter_map(path).collect()
     }
 
     /// Starts the observer of this process, which then becomes the program by `exec`. The observer calls `then` when it has
@@ -202,6 +227,6 @@ fn observe(plan: &Observe, program: Pid, mut answer: File, mut waits: File) -> O
     };
     tell(0)?;
     drop((answer, waits));
-    let end = observer.run();
+    let end = observer.run(|| plan.known_files());
     observer.finish(plan.command.clone(), end)
 }

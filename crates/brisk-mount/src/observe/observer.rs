@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,9 @@ const START: Duration = Duration::from_secs(2);
 const SHARE: u32 = 8;
 const LATER_SHARE: u32 = 20;
 
+/// How much later than the one before a further observation of a program begins its first turn.
+const SHIFT: Duration = Duration::from_millis(30);
+
 /// What the program loses at once at least: it costs time to attach and to let go, too.
 const SLICE: Duration = Duration::from_millis(4);
 
@@ -50,6 +54,8 @@ pub(super) struct Observer {
     began: Instant,
     at_most: Duration,
     thorough: bool,
+    /// When the first turn begins, after the program was started.
+    first_turn: Duration,
     files: Files,
     /// All threads that are traced, by number.
     threads: HashMap<i32, Thread>,
@@ -65,6 +71,8 @@ pub(super) struct Observer {
     left_alone: HashSet<i32>,
     /// Whether any program was started.
     is_started: bool,
+    /// Bytes that were read while nobody looked at calls, as far as they are known.
+    unseen: u64,
 }
 
 #[derive(Debug)]
@@ -146,6 +154,7 @@ impl Observer {
             began: Instant::now(),
             at_most,
             thorough: plan.thorough,
+            first_turn: SHIFT * plan.earlier,
             files,
             threads: HashMap::new(),
             processes: HashMap::new(),
@@ -154,6 +163,7 @@ impl Observer {
             cost: Duration::ZERO,
             left_alone: HashSet::new(),
             is_started: false,
+            unseen: 0,
         };
         let attached = seize(program).and_then(|()| interrupt(program));
         if let Err(e) = attached {
@@ -165,11 +175,12 @@ impl Observer {
     }
 
     /// Observes until nothing is left, or until it must let everything go. Nothing is traced any more when this returns.
-    pub(super) fn run(&mut self) -> ObservationEnd {
+    /// `known`: the files of which nothing is learned from the fact that somebody has read them.
+    pub(super) fn run(&mut self, known: impl FnOnce() -> HashSet<PathBuf>) -> ObservationEnd {
         let mut passive: Option<Passive> = None;
         let end = loop {
             let end = self.observe();
-            let known: Vec<_> = self.processes.keys().copied().collect();
+            let processes: Vec<_> = self.processes.keys().copied().collect();
             if end != ObservationEnd::Cost {
                 if end != ObservationEnd::Ended {
                     self.looks_at_all();
@@ -180,11 +191,14 @@ impl Observer {
             let (began, at_most) = (self.began, self.at_most);
             let passive = passive.get_or_insert_with(|| Passive::new(began, at_most));
             // Before anybody goes on, so that nothing is missed.
-            passive.prepare(&self.files, &known);
+            passive.prepare(&self.files, &processes);
             self.let_all_go();
-            let cost = self.cost;
-            let over = || cost + SLICE <= allowed(began.elapsed());
-            match passive.look(&mut self.files, known, &self.left_alone, over) {
+            let (cost, first_turn) = (self.cost, self.first_turn);
+            let over = || {
+                let elapsed = began.elapsed();
+                elapsed >= first_turn && cost + SLICE <= allowed(elapsed)
+            };
+            match passive.look(&mut self.files, processes, &self.left_alone, over) {
                 Some(processes) => self.attach_again(&processes),
                 None => break end,
             }
@@ -193,7 +207,7 @@ impl Observer {
         let Some(passive) = passive else {
             return end;
         };
-        passive.finish(&mut self.files);
+        self.unseen = passive.finish(&mut self.files, &known());
         match end {
             ObservationEnd::Ended => ObservationEnd::Cost,
             end => end,
@@ -217,7 +231,8 @@ impl Observer {
                 return end;
             }
             self.cost += own_time().saturating_sub(before) + TURN;
-            if !self.thorough && self.cost > allowed(self.began.elapsed()) {
+            let is_early = self.is_started && self.began.elapsed() < self.first_turn;
+            if !self.thorough && (is_early || self.cost > allowed(self.began.elapsed())) {
                 return ObservationEnd::Cost;
             }
         }
@@ -459,7 +474,12 @@ impl Observer {
         let at = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let recorded = self.files.finish(command, Ready::new(end.describe(), at));
         let profile = recorded.ok()?.profile;
-        Some(Observed { profile, end })
+        let unseen = self.unseen;
+        Some(Observed {
+            profile,
+            end,
+            unseen,
+        })
     }
 }
 

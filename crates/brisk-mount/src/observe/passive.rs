@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -89,10 +90,12 @@ impl Passive {
         left
     }
 
-    /// Tells `files` what was seen.
-    pub(super) fn finish(mut self, files: &mut Files) {
+    /// Tells `files` what was seen. Others may have read the files that are `known`. Returns how many bytes processes have
+    /// read meanwhile, 0 if the system does not count them.
+    pub(super) fn finish(mut self, files: &mut Files, known: &HashSet<PathBuf>) -> u64 {
         self.watch.look(self.began.elapsed());
-        self.watch.finish(files, self.read);
+        self.watch.finish(files, known, self.read);
+        self.read.unwrap_or(0)
     }
 }
 

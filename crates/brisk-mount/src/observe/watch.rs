@@ -157,8 +157,8 @@ impl Watch {
     }
 
     /// Tells `files` what was seen. `read` is how much was read meanwhile at most, if that is known: then no more is taken to
-    /// be read, the shortest files first.
-    pub(super) fn finish(self, files: &mut Files, read: Option<u64>) {
+    /// be read, the shortest files first. That a file of `known` was read says nothing.
+    pub(super) fn finish(self, files: &mut Files, known: &HashSet<PathBuf>, read: Option<u64>) {
         let mut seen: Vec<_> = self.seen.into_iter().collect();
         seen.sort_by(
             |(a, Seen { at: first, .. }), (b, Seen { at: second, .. })| {
@@ -169,7 +169,7 @@ impl Watch {
         for (path, Seen { at, is_read }) in seen {
             files.looked_up(&path, true, at);
             // Of what is mapped, the page tables have told more.
-            if !is_read || files.is_mapped(&path) {
+            if !is_read || files.is_mapped(&path) || known.contains(&path) {
                 continue;
             }
             let len = fs::symlink_metadata(&path).map_or(u64::MAX, |found| found.len());
@@ -221,6 +221,7 @@ mod tests {
             "package/second",
             "package/deep/third",
             "mapped",
+            "known",
         ] {
             fs::write(home.join(name), name).expect("room");
         }
@@ -236,13 +237,14 @@ mod tests {
             ("package/second", 3),
             ("package/deep/third", 4),
             ("mapped", 5),
+            ("known", 5),
         ] {
             fs::read(home.join(name)).expect("there");
             watch.look(Duration::from_secs(second));
         }
         fs::File::open(home.join("opened")).expect("there");
         watch.look(Duration::from_secs(6));
-        watch.finish(&mut files, None);
+        watch.finish(&mut files, &HashSet::from([home.join("known")]), None);
         let profile = files
             .finish(Vec::new(), Ready::new("test", 0))
             .expect("a profile")
@@ -260,7 +262,10 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(looked_up, ["first", "second", "third", "mapped", "opened"]);
+        assert_eq!(
+            looked_up,
+            ["first", "second", "third", "known", "mapped", "opened"]
+        );
         assert_eq!(read, [("first", 1), ("second", 1), ("third", 1)]);
     }
 }

@@ -154,7 +154,7 @@ impl BackgroundReplay {
                 // wait for this one.
                 errors = None;
             }
-            let (listed, listed_bytes) = (replay.listed_files(), replay.listed_bytes());
+            let listed = replay.listed_files();
             match replay.run() {
                 Ok(replayed) => {
                     if let Some(report) = report {
@@ -170,7 +170,7 @@ impl BackgroundReplay {
                     let watched = watched.filter(|_| !files.are_others());
                     let own = watched.and_then(|(time, mut program)| program.watch(began + time));
                     if let Some(then) = then {
-                        then(next_launch(files, listed_bytes, own));
+                        then(next_launch(files, own));
                     }
                     0
                 }

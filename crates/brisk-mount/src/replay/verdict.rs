@@ -31,7 +31,7 @@ pub enum GivenUp {
 pub enum NextLaunch {
     /// It replays the profile as it is.
     Replays,
-    /// It is recorded, and adds what it reads to the profile.
+    /// It is recorded, and adds what it reads to the profile, if this launch has read so much that it is worth it.
     RecordsMore {
         /// How many bytes the program has read by itself, because the profile lacks them.
         own: u64,
@@ -154,13 +154,14 @@ impl FoundFiles {
     }
 }
 
-/// What the next launch does after this replay of a learned profile that lists `listed` bytes. `own`: how
-/// many bytes the program has read by itself, if that is known.
-pub(super) fn next_launch(files: FoundFiles, listed: u64, own: Option<u64>) -> NextLaunch {
+/// What the next launch does after this replay of a learned profile. `own`: how many bytes the program has read by itself,
+/// if that is known.
+pub(super) fn next_launch(files: FoundFiles, own: Option<u64>) -> NextLaunch {
     if files.are_others() {
         NextLaunch::RecordsAnew
     } else {
-        match own.filter(|own| reads_other_things(*own, listed)) {
+        // How much is worth a recording, those decide who know what earlier ones have added.
+        match own.filter(|own| *own > 0) {
             Some(own) => NextLaunch::RecordsMore { own },
             None => NextLaunch::Replays,
         }
@@ -318,7 +319,7 @@ mod tests {
     #[test]
     fn the_next_launch_is_recorded_where_a_profile_is_of_little_use() {
         use NextLaunch::{RecordsAnew, Replays};
-        let own = 50 * MIB + 1;
+        let own = 1;
         for (listed, stale, missing, own, next) in [
             (100, 0, 0, None, Replays),
             (100, 5, 5, None, Replays),
@@ -326,8 +327,7 @@ mod tests {
             (100, 11, 0, None, RecordsAnew),
             (9, 1, 0, None, RecordsAnew),
             (0, 0, 0, None, Replays),
-            (100, 0, 0, Some(8 * MIB), Replays),
-            (100, 0, 0, Some(50 * MIB), Replays),
+            (100, 0, 0, Some(0), Replays),
             (100, 0, 0, Some(own), NextLaunch::RecordsMore { own }),
             // If the files are others now, what the program reads says nothing.
             (100, 0, 11, Some(90 * MIB), RecordsAnew),
@@ -337,7 +337,7 @@ mod tests {
                 stale,
                 missing,
             };
-            let found = next_launch(files, 100 * MIB, own);
+            let found = next_launch(files, own);
             assert_eq!(found, next, "{files:?} {own:?}");
         }
     }

@@ -265,19 +265,24 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
 }
 
 /// What brisk does at the next launch, as a word and for people.
-fn state(pack: &LearnedPack) -> (&'static str, &'static str) {
-    if pack.is_learning {
-        (
-            "learning",
-            "learning: the last launch read much else, so the next one is observed, too",
-        )
-    } else if pack.is_small {
-        (
-            "small",
-            "left alone: it reads so little that nothing can be gained",
-        )
+fn state(pack: &LearnedPack) -> (&'static str, String) {
+    if pack.is_small {
+        let text = "left alone: it reads so little that nothing can be gained";
+        ("small", text.to_owned())
+    } else if pack.is_learning {
+        let text = "learning: brisk has not seen all that the program reads, so the next start is observed, too";
+        ("learning", text.to_owned())
+    } else if pack.is_full {
+        let text = "learned, from as many starts as brisk learns from: forget it if the program has changed";
+        ("learned", text.to_owned())
+    } else if let Some(own) = pack.settled {
+        let text = format!(
+            "learned; a start that read {} by itself added next to nothing",
+            BinaryBytes(own)
+        );
+        ("learned", text)
     } else {
-        ("learned", "learned")
+        ("learned", "learned".to_owned())
     }
 }
 
@@ -294,6 +299,8 @@ fn to_json(pack: &LearnedPack) -> Value {
             _ => "image",
         },
         "state": state(pack).0,
+        "is_full": pack.is_full,
+        "settled": pack.settled,
         "image": name(&pack.image),
         "image_bytes": bytes(&pack.image),
         "place": name(&pack.place),

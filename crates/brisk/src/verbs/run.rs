@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
     BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedOf, LearnedPacks,
-    Learning, NextLaunch, Notice, Observe, Observed, PlainLaunch, Replay, Session, SessionFill,
-    SessionImage, Trace, gives_rights, sessions, with_reasons,
+    Learning, NextLaunch, Notice, ObservationEnd, Observe, Observed, PlainLaunch, Replay, Session,
+    SessionFill, SessionImage, Trace, Wholeness, gives_rights, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -397,10 +397,29 @@ fn run_directory(args: &Args, directory: &Path) -> anyhow::Result<Answer> {
     let canonical = directory
         .canonicalize()
         .context("cannot resolve the directory's name")?;
-    let program = args.command.first().map_or(OsStr::new(""), |word| word);
-    let key = LearnedPacks::key_of_directory(&canonical, program);
+    let (program, arguments) = match args.command.split_first() {
+        Some((program, arguments)) => (program.as_os_str(), arguments),
+        None => (OsStr::new(""), &[][..]),
+    };
+    let parts = launch_name::parts(&named_in(&canonical, program), arguments);
+    let key = LearnedPacks::key_of_directory(&canonical, &parts);
     let (of, name) = (LearnedOf::Directory, canonical);
     learn_or_replay(args, &launch, Learned { key, of, name })
+}
+
+/// The path of a program that is named in one of several ways, if it is in the directory: `bin/x`, `./bin/x`, and the whole
+/// path are one. Any other name stays what it is.
+fn named_in(directory: &Path, program: &OsStr) -> PathBuf {
+    let program = Path::new(program);
+    let inside = program.strip_prefix(directory).unwrap_or(program);
+    let inside: PathBuf = inside
+        .components()
+        .filter(|part| !matches!(part, Component::CurDir))
+        .collect();
+    match directory.join(&inside).is_file() {
+        true => directory.join(inside),
+        false => program.to_owned(),
+    }
 }
 
 /// Starts the program where it is.
@@ -431,9 +450,26 @@ fn learn_or_replay(args: &Args, launch: &PlainLaunch, learned: Learned) -> anyho
     let Some(learning) = learning(args) else {
         match replay::exec(launch)? {}
     };
-    let packs = LearnedPacks::open(&learning.packs)?;
+    let packs = match LearnedPacks::open(&learning.packs) {
+        Ok(packs) => packs,
+        Err(error) => {
+            warn(&format!("{}; nothing is learned", with_reasons(&error)));
+            match replay::exec(launch)? {}
+        }
+    };
     let (path, profile) = match packs.use_launch(&learned.key) {
         KnownLaunch::Profile(path, profile) => (path, profile),
+        // What is known is there sooner, which also makes up for what the observer costs.
+        KnownLaunch::Incomplete(path, profile) => {
+            let mut background = BackgroundReplay::of(path.clone(), profile);
+            args.reading.apply(&mut background);
+            background.report = args.verbose.then_some(replay::summary);
+            replay::start_or_warn(background);
+            if is_traced() {
+                match replay::exec(launch)? {}
+            }
+            return observe(args, launch, learning, learned, Some(path));
+        }
         KnownLaunch::Small => {
             if args.verbose {
                 say(
@@ -444,18 +480,18 @@ fn learn_or_replay(args: &Args, launch: &PlainLaunch, learned: Learned) -> anyho
         }
         // It may be observed with the program that has started it.
         _ if is_traced() => match replay::exec(launch)? {},
-        _ => return observe(args, launch, learning, learned),
+        _ => return observe(args, launch, learning, learned, None),
     };
-    let used = profile.metadata().context("cannot examine a profile")?;
+    let used = profile.metadata();
     let mut background = BackgroundReplay::of(path, profile);
     args.reading.apply(&mut background);
     background.report = args.verbose.then_some(replay::summary);
     background.watch = Some(LAUNCH);
     let key = learned.key;
     background.then = Some(Box::new(move |next| {
-        if next == NextLaunch::Replays {
+        let Some(used) = used.ok().filter(|_| next != NextLaunch::Replays) else {
             return;
-        }
+        };
         // If this cannot be written, the next launch finds the same.
         LearnedPacks::open(&learning.packs)
             .and_then(|packs| packs.after_replay(&key, &used, next))
@@ -464,20 +500,21 @@ fn learn_or_replay(args: &Args, launch: &PlainLaunch, learned: Learned) -> anyho
     replay::start_with(background, launch)
 }
 
-/// Becomes the program, which another process observes.
+/// Becomes the program, which another process observes. `known` is the profile that is replayed meanwhile.
 fn observe(
     args: &Args,
     launch: &PlainLaunch,
     learning: Learning,
     learned: Learned,
+    known: Option<PathBuf>,
 ) -> anyhow::Result<Answer> {
     let begun = LearnedPacks::open(&learning.packs).and_then(|packs| {
-        packs.begin_recording(&learned.key)?;
+        let earlier = packs.begin_recording(&learned.key)?;
         // Where nothing can be locked, whoever forgets does not wait for this launch.
-        Ok(packs.observing().ok())
+        Ok((packs.observing().ok(), earlier))
     });
-    let held = match begun {
-        Ok(held) => held.map(Arc::new),
+    let (held, earlier) = match begun {
+        Ok((held, earlier)) => (held.map(Arc::new), earlier),
         Err(error) => {
             warn(&format!("{}; nothing is learned", with_reasons(&error)));
             match replay::exec(launch)? {}
@@ -488,9 +525,17 @@ fn observe(
     // In the other process, which can tell nobody. If something cannot be written, the next launch is observed again.
     let keep = move |observed: Observed| {
         let Learned { key, of, name } = learned;
+        let recording = match observed.end {
+            ObservationEnd::Cost => Wholeness::WithGaps {
+                read: observed.unseen,
+            },
+            _ => Wholeness::Whole,
+        };
         let profile = observed.profile;
         LearnedPacks::open(&learning.packs)
-            .and_then(|packs| packs.keep_profile(&key, of, &name, &profile, learning.limit))
+            .and_then(|packs| {
+                packs.keep_profile(&key, of, &name, &profile, recording, learning.limit)
+            })
             .ok();
         if let Some(held) = held {
             LearnedPacks::has_observed(&held);
@@ -502,11 +547,16 @@ fn observe(
     };
     let mut plan = Observe::new(launch.command.clone());
     plan.held = observing;
+    plan.known = known;
+    plan.earlier = earlier;
     plan.thorough =
         args.thorough || std::env::var_os("BRISK_THOROUGH").is_some_and(|value| !value.is_empty());
     match plan.start(keep) {
         Ok(()) if args.verbose || std::io::stderr().is_terminal() => {
-            say("brisk observes this start, and makes the next one faster");
+            say(match earlier {
+                0 => "brisk observes this start, and makes the next one faster",
+                _ => "brisk observes this start, too: it has not seen all of the earlier ones",
+            });
         }
         Ok(()) => {}
         Err(error) => warn(&format!("{}; nothing is learned", with_reasons(&error))),
