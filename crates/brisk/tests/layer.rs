@@ -88,6 +88,12 @@ fn a_new_directory_of_the_same_name_is_another_layer() {
             said(&command.arg(script).output().unwrap())
         };
         assert_eq!(run("echo x > $BRISK_TREE/one"), printed(""));
+        let stat = stage.brisk(&["stat", "app.img"]).output().unwrap();
+        let line = format!("  written to  {}\n", layer.display());
+        assert!(said(&stat).1.contains(&line), "{stat:?}");
+        let stat = stage.brisk(&["stat", "--json"]).output().unwrap();
+        let stat: serde_json::Value = serde_json::from_slice(&stat.stdout).unwrap();
+        assert_eq!(stat[0]["layer"], *layer.to_str().unwrap());
         // The session of the first one goes on.
         fs::rename(&layer, stage.writable().join("moved")).unwrap();
         let script = "cd $BRISK_TREE && [ ! -e one ] && echo y > two";

@@ -549,6 +549,22 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
         assert_eq!(one["image"], *stage.path("app").to_str().unwrap());
         assert!(one["pages"].as_u64().unwrap() >= 256, "{one:?}");
         cold(&stage);
+        let replay = |days: &str| {
+            let replay = ["auto", "replay", "--days", days];
+            auto(&stage, &replay).output().unwrap()
+        };
+        let (out, _) = good(replay("1"));
+        let begin = format!("{}: ", stage.path("app").display());
+        assert!(
+            out.starts_with(&begin) && out.contains(" asked for in "),
+            "{out}"
+        );
+        let nothing = replay("0");
+        assert_eq!(
+            (nothing.status.code(), &*nothing.stdout),
+            (Some(1), &b""[..])
+        );
+        cold(&stage);
         let said = run();
         assert!(said.contains(" asked for in "), "{said}");
         // Many files have changed now: brisk forgets the profile, and the next run makes a new one.

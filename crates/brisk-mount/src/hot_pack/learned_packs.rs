@@ -304,6 +304,11 @@ impl LearnedPacks {
         text.trim().parse().ok()
     }
 
+    /// The profile with this [`LearnedPack::key`]. None if there is none, or if it is damaged. It does not count as used.
+    pub fn profile_of(&self, key: &str) -> Option<Profile> {
+        self.profile(key)
+    }
+
     /// Applies to the profile of this key what its replay has found. Does nothing if `used` is no longer its
     /// profile, because another launch has made a new one meanwhile.
     ///

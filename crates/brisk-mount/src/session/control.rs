@@ -45,6 +45,8 @@ pub struct SessionStatus {
     pub linger: Option<Duration>,
     /// How much longer it stays if no run joins. None while programs run.
     pub left: Option<Duration>,
+    /// The directory that keeps what programs write, by its name when the session was made.
+    pub layer: Option<PathBuf>,
     /// Its images, in the order of the command line.
     pub images: Vec<ImageStatus>,
     /// The processes that run in it: number and name.
@@ -206,6 +208,7 @@ pub(super) fn parse(key: String, message: Message) -> SessionStatus {
             (b"confined", None) => status.confinement = Confinement::parse(&text),
             (b"confined", Some(image)) => image.confinement = Confinement::parse(&text),
             (b"shared", _) => status.shared = true,
+            (b"layer", _) => status.layer = Some(path()),
             (b"linger", _) => status.linger = seconds,
             (b"left", _) => status.left = seconds,
             (b"image", _) => status.images.push(ImageStatus {

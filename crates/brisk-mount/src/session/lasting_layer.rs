@@ -61,11 +61,17 @@ pub(crate) struct LastingLayer {
 /// The lock of a layer. Whoever holds it keeps other sessions from writing there.
 pub(crate) struct LayerLock {
     file: File,
+    directory: PathBuf,
 }
 
 impl LayerLock {
     pub(crate) fn fd(&self) -> std::os::fd::RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// The directory of the layer, by its name when the session was made.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 }
 
@@ -246,7 +252,8 @@ fn lock(held: &OwnedFd, directory: &Path, image: &Path) -> Result<LayerLock, Cau
     file.set_len(0).map_err(failed)?;
     file.write_all_at(image.as_os_str().as_bytes(), 0)
         .map_err(failed)?;
-    Ok(LayerLock { file })
+    let directory = directory.to_owned();
+    Ok(LayerLock { file, directory })
 }
 
 /// The image of the session that holds the lock. Empty if it says none.

@@ -9,16 +9,19 @@ use std::time::{Duration, UNIX_EPOCH};
 use std::{env, fs};
 
 use anyhow::{Context, ensure};
-use brisk_mount::{LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks};
+use brisk_mount::{
+    DiskCharge, LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks, Replay, with_reasons,
+};
 use clap::Subcommand;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
+use super::replay::summary;
 use crate::answer::Answer;
 use crate::desktop_entries::{self, Entry, data_of_user};
 use crate::json;
 use crate::launcher::{beside, next_in_path};
-use crate::messages::{count, say};
+use crate::messages::{count, say, warn};
 use crate::names::shown;
 use crate::size::parse_size;
 
@@ -41,6 +44,7 @@ Examples:\n  \
   brisk auto on libreoffice gcc git\n  \
   brisk auto list\n  \
   brisk auto limit 500M\n  \
+  brisk auto replay --budget 1G\n  \
   brisk auto off git")]
 pub struct Args {
     #[command(subcommand)]
@@ -57,6 +61,9 @@ enum Action {
     /// Says how many bytes everything that brisk has learned may take, or sets that. What was unused for the longest time goes
     /// first.
     Limit(LimitArgs),
+    /// Reads into memory what was learned of programs that were used lately, the last used first, and waits for it. A unit
+    /// for systemd does so at login. Exits with 1 if there is nothing.
+    Replay(ReplayArgs),
     /// Makes programs faster under their own names: puts links to brisk into a directory for PATH.
     On(LinkArgs),
     /// Removes links that brisk auto on has made.
@@ -89,6 +96,21 @@ struct ForgetArgs {
 }
 
 #[derive(Debug, clap::Args)]
+struct ReplayArgs {
+    /// How many days ago a program was used at most.
+    #[arg(long, value_name = "DAYS", default_value_t = 3)]
+    days: u32,
+
+    /// Reads at most this many bytes, and never more than half of the free memory. [default: everything]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    budget: Option<u64>,
+
+    /// Prints nothing.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct LimitArgs {
     /// The new limit: a number of bytes, or with K, M or G behind it of KiB, MiB or GiB.
     #[arg(value_parser = parse_size)]
@@ -113,8 +135,50 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         }
         Action::Forget(args) => forget(&packs, args.image.as_deref()),
         Action::Limit(args) => limit(&packs, args),
+        Action::Replay(args) => replay(&packs, args),
         Action::On(_) | Action::Off(_) => Ok(Answer::Yes),
     }
+}
+
+/// Replays what was used lately. What cannot be replayed is left out.
+fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
+    let lately = Duration::from_secs(86_400) * args.days;
+    let mut left = args.budget;
+    let mut answer = Answer::No;
+    for pack in packs.list()? {
+        // A clock that was wrong may have written times of the future.
+        let age = pack.used.elapsed().unwrap_or_default();
+        let profile = packs.profile_of(&pack.key);
+        let Some(profile) = profile.filter(|_| pack.of != LearnedOf::Image && age <= lately) else {
+            continue;
+        };
+        answer = Answer::Yes;
+        let name = pack.image.as_deref().unwrap_or(Path::new(""));
+        let replayed = Replay::new(profile, &[], DiskCharge::default()).and_then(|mut replay| {
+            replay.budget = left;
+            // There is no program to race.
+            replay.race = false;
+            replay.run()
+        });
+        match replayed {
+            Ok(replayed) => {
+                left = left.map(|left| left.saturating_sub(replayed.pages.asked));
+                if !args.quiet {
+                    writeln!(io::stdout(), "{}: {}", shown(name), summary(&replayed))?;
+                }
+            }
+            Err(error) => warn(&format!("{}: {}", shown(name), with_reasons(&error))),
+        }
+        if left == Some(0) {
+            break;
+        }
+    }
+    if answer == Answer::No && !args.quiet {
+        say(
+            "nothing was learned of a program that was used lately; brisk auto list shows what is learned",
+        );
+    }
+    Ok(answer)
 }
 
 /// Where the links are, in the user's directory of data.

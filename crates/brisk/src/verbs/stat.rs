@@ -98,6 +98,9 @@ fn print(out: &mut impl Write, session: &SessionStatus, verbose: bool) -> anyhow
             }
         }
     }
+    if let Some(layer) = &session.layer {
+        writeln!(out, "  written to  {}", shown(layer))?;
+    }
     writeln!(out, "  guardian    process {}", session.guardian)?;
     if verbose {
         writeln!(out, "  limits      {}", session.confinement)?;
@@ -285,6 +288,7 @@ fn to_json(session: &SessionStatus) -> Value {
     let since = session
         .since
         .and_then(|s| s.duration_since(UNIX_EPOCH).ok());
+    let layer = session.layer.as_ref().map(|layer| json::name(layer));
     let images: Vec<_> = session
         .images
         .iter()
@@ -334,6 +338,8 @@ fn to_json(session: &SessionStatus) -> Value {
         "since": since.map(|since| since.as_secs()),
         "linger": session.linger.map(|linger| linger.as_secs()),
         "left": session.left.map(|left| left.as_secs()),
+        "layer": layer.as_ref().map(|(name, _)| name),
+        "layer_bytes": layer.as_ref().and_then(|(_, bytes)| bytes.as_ref()),
         "images": images,
         "programs": programs,
     })

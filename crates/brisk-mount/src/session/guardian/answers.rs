@@ -137,6 +137,9 @@ impl State {
         if self.shared.is_some() {
             fields.push(b"shared=1".to_vec());
         }
+        if let Some(layer) = &self.layer_lock {
+            fields.push([b"layer=", layer.directory().as_os_str().as_bytes()].concat());
+        }
         if let Some(linger) = self.lifetime.linger() {
             fields.push(format!("linger={}", linger.as_secs()).into_bytes());
         }
