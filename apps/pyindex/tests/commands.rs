@@ -195,7 +195,7 @@ fn the_best_file_is_found_in_what_is_stored() {
     assert_eq!(
         explained.stdout,
         format!(
-            "{expected}  3.0rc1: it is a pre-release; --pre allows them\n  2.1: it is yanked (broken); only == takes it\n  \
+            "{expected}  3.0rc1: it is a pre-release; --pre allows them\n  2.1: it is yanked (broken); only == takes it, if all else is yanked\n  \
              2.0: its files that would do need another Python (>=3.13; 1 files)\n"
         )
     );
