@@ -146,6 +146,11 @@ impl Chooser {
         Ok(choice)
     }
 
+    /// What it chooses for.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
     fn begin(&mut self, table: &IndexTable<'_>) {
         self.ranks.clear();
         self.ranks.resize(table.tails(), UNKNOWN);

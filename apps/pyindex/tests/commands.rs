@@ -555,6 +555,53 @@ fn hundreds_of_requirements_come_from_files() {
 }
 
 #[test]
+fn wheels_that_were_built_here_are_taken_here_only() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let here = format!("some-1.0-py3-none-linux_{}.whl", std::env::consts::ARCH);
+    index.page(
+        "some",
+        json!([{"filename": here, "url": here, "hashes": {}}]),
+    );
+    let url = index.url();
+    let args = ["best", "--index-url", &url, "--python", "3.12", "some"];
+    let found = run(home.path(), &[], &args);
+    assert_eq!(found.code, 0, "{}", found.stderr);
+    assert!(found.stdout.contains(&here), "{}", found.stdout);
+    assert_eq!(best(home.path(), &index, &["some"]).code, 1);
+}
+
+#[test]
+fn an_abi_can_be_chosen() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let names = [
+        "cp312-cp312",
+        "cp313-cp313",
+        "cp313-cp313t",
+        "pp311-pypy311_pp73",
+    ]
+    .map(|tags| format!("some-1.0-{tags}-manylinux_2_17_x86_64.whl"));
+    let files = names
+        .iter()
+        .map(|name| json!({"filename": name, "url": name, "hashes": {}}));
+    index.page("some", files.collect());
+    for (python, abi, chosen) in [
+        ("3.12", None, "-cp312-cp312-"),
+        ("3.13", None, "-cp313-cp313-"),
+        ("3.13", Some("cp313t"), "-cp313-cp313t-"),
+        ("3.11", Some("pypy311_pp73"), "-pp311-pypy311_pp73-"),
+    ] {
+        let mut args = vec!["--python", python];
+        args.extend(abi.into_iter().flat_map(|abi| ["--abi", abi]));
+        let url = index.url();
+        let all = ["best", "--index-url", &url, "--platform", TARGET[3], "some"];
+        let found = run(home.path(), &[], &[&all[..], &args].concat());
+        assert!(found.stdout.contains(chosen), "{args:?}: {}", found.stderr);
+    }
+}
+
+#[test]
 fn no_index_is_built_in() {
     let home = tempfile::tempdir().unwrap();
     // Whatever this system is configured with.

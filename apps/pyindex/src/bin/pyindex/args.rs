@@ -109,6 +109,10 @@ pub(crate) struct Target {
     #[arg(long, value_name = "TAG")]
     pub(crate) platform: Option<String>,
 
+    /// The ABI, as a tag such as cp313t or pypy311_pp73 [default: that of python3, or with --python the usual one of CPython]
+    #[arg(long, value_name = "TAG")]
+    pub(crate) abi: Option<String>,
+
     /// Takes pre-releases, too.
     #[arg(long)]
     pub(crate) pre: bool,
