@@ -66,9 +66,13 @@ impl Index {
     }
 
     fn page(&self, name: &str, files: Value) {
+        self.page_at(&format!("/simple/{name}/"), name, files);
+    }
+
+    fn page_at(&self, path: &str, name: &str, files: Value) {
         let page = json!({"meta": {"api-version": "1.1"}, "name": name, "files": files});
         let fields = "content-type: application/vnd.pypi.simple.v1+json\r\ncache-control: max-age=600\r\netag: \"1\"\r\n";
-        self.set(&format!("/simple/{name}/"), 200, fields, page.to_string());
+        self.set(path, 200, fields, page.to_string());
     }
 
     fn take(&self) -> Vec<Asked> {
@@ -508,6 +512,165 @@ fn metadata_are_read_from_their_own_file() {
             .stderr
             .contains("no metadata of some-1.2-py3-none-any.whl as a file of their own")
     );
+}
+
+#[test]
+fn metadata_are_asked_for_with_the_credentials_of_their_index() {
+    let home = tempfile::tempdir().unwrap();
+    let (index, files) = (Index::start(), Index::start());
+    let at = |host: &Index| format!("http://{}/f/some-1.0-py3-none-any.whl", host.address);
+    for (project, host) in [("some", &index), ("far", &files)] {
+        let mut file = wheel(project, "1.0", json!({"core-metadata": true}));
+        file["url"] = at(host).into();
+        index.page_at(
+            &format!("/second/simple/{project}/"),
+            project,
+            json!([file]),
+        );
+        host.set(
+            "/f/some-1.0-py3-none-any.whl.metadata",
+            200,
+            "",
+            "Name: some",
+        );
+    }
+    let user = |user: &str, path: &str| format!("http://{user}:x@{}/{path}", index.address);
+    // The one that is asked last has the project.
+    let (first, second) = (
+        user("first", "first/simple"),
+        user("second", "second/simple"),
+    );
+    let base = [
+        "metadata",
+        "--extra-index-url",
+        &first,
+        "--index-url",
+        &second,
+    ];
+    for (project, host, authorization) in [
+        ("some", &index, Some("Basic c2Vjb25kOng=")),
+        ("far", &files, None),
+    ] {
+        let found = run(home.path(), &[], &[&base[..], &TARGET, &[project]].concat());
+        assert_eq!(found.stdout, "Name: some", "{}", found.stderr);
+        let (path, fields) = host.take().pop().unwrap();
+        assert_eq!(path, "/f/some-1.0-py3-none-any.whl.metadata");
+        assert_eq!(
+            fields.get("authorization").map(String::as_str),
+            authorization
+        );
+    }
+    // What is not stored is said to be so.
+    index.page_at(
+        "/second/simple/new/",
+        "new",
+        json!([wheel("new", "1.0", json!({"core-metadata": true}))]),
+    );
+    run(
+        home.path(),
+        &[],
+        &[&["best"], &base[1..], &TARGET, &["new"]].concat(),
+    );
+    let offline = run(
+        home.path(),
+        &[],
+        &[&base[..], &TARGET, &["--offline", "new"]].concat(),
+    );
+    assert_eq!(offline.code, 2);
+    assert_eq!(
+        offline.stderr,
+        format!(
+            "pyindex: http://{}/second/files/new-1.0-py3-none-any.whl.metadata: it is not stored, and --offline asks nobody\n",
+            index.address
+        )
+    );
+}
+
+#[test]
+fn a_page_that_is_not_to_be_had_does_not_hide_the_others() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    for name in ["some", "other"] {
+        index.page(name, json!([wheel(name, "1.0", json!({}))]));
+    }
+    let page = "<html><form action=/login></form></html>";
+    index.set("/simple/form/", 200, "content-type: text/html\r\n", page);
+    index.set("/simple/locked/", 403, "", "");
+    let names = ["some", "form", "none", "locked", "other"];
+    let found = best(home.path(), &index, &names);
+    assert_eq!(found.code, 2);
+    let lines: Vec<_> = found
+        .stdout
+        .lines()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(lines, ["some==1.0", "other==1.0"]);
+    let url = index.url();
+    let expected = [
+        format!("pyindex: {url}/form/: the index page is a form to log in; "),
+        "pyindex: no index has the project none".to_owned(),
+        format!("pyindex: {url}/locked/: the index answers 403 Forbidden to these credentials; "),
+    ];
+    let said: Vec<_> = found.stderr.lines().collect();
+    assert_eq!(said.len(), expected.len(), "{said:?}");
+    for (said, expected) in said.iter().zip(&expected) {
+        assert!(said.starts_with(expected), "{said}");
+    }
+    let told = best(home.path(), &index, &[&["--json"], &names[..]].concat());
+    assert_eq!((told.code, told.stderr.as_str()), (2, ""));
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let of = |at: usize| {
+        (
+            told[at]["name"].as_str().unwrap(),
+            told[at]["file"].is_string(),
+        )
+    };
+    assert_eq!(
+        [0, 1, 2, 3, 4].map(of),
+        [
+            ("some", true),
+            ("form", false),
+            ("none", false),
+            ("locked", false),
+            ("other", true)
+        ]
+    );
+    assert!(
+        told[1]["why"]
+            .as_str()
+            .unwrap()
+            .contains("is a form to log in")
+    );
+    assert_eq!(told[2]["why"], "no index has the project");
+}
+
+#[test]
+fn offline_the_first_page_counts_that_is_stored() {
+    let home = tempfile::tempdir().unwrap();
+    let (first, second) = (Index::start(), Index::start());
+    first.set("/simple/some/", 404, "cache-control: no-store\r\n", "none");
+    second.page("some", json!([wheel("some", "1.0", json!({}))]));
+    let (first_url, second_url) = (first.url(), second.url());
+    let urls = ["--extra-index-url", &first_url, "--index-url", &second_url];
+    let args = [&["best", "some"], &TARGET[..], &urls].concat();
+    assert_eq!(run(home.path(), &[], &args).code, 0);
+    // Nobody else may say that the first has it not.
+    assert_eq!(run(home.path(), &[], &args).code, 0);
+    assert_eq!((first.paths().len(), second.paths().len()), (2, 1));
+    let found = run(home.path(), &[], &[&args[..], &["--offline"]].concat());
+    assert_eq!(found.code, 0, "{}", found.stderr);
+    assert!(found.stdout.starts_with("some==1.0 "));
+    let missing = run(
+        home.path(),
+        &[],
+        &[&args[..], &["--offline", "other"]].concat(),
+    );
+    assert!(missing.stdout.starts_with("some==1.0 "));
+    assert_eq!(
+        missing.stderr,
+        format!("pyindex: {first_url}/other/ is not stored, and --offline asks nobody\n")
+    );
+    assert_eq!((first.paths().len(), second.paths().len()), (0, 0));
 }
 
 #[test]

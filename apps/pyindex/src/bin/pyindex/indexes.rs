@@ -4,7 +4,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -15,7 +15,9 @@ use brisk_http::{
 use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use indicatif::{ProgressBar, ProgressStyle};
-use pyindex::{PackageTable, PageError, PageForm, ProjectName, in_parts, table_of_page};
+use pyindex::{
+    IndexTable, PackageTable, PageError, PageForm, ProjectName, in_parts, table_of_page,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use url::Url;
@@ -29,22 +31,47 @@ const MOST_AT_ONCE: usize = 256;
 
 /// The indexes that are asked, and what is stored of them.
 pub(crate) struct Indexes {
-    all: Vec<Index>,
+    all: Arc<[Index]>,
     client: Client,
     /// Made when something is to be sent.
     runtime: OnceLock<Runtime>,
     is_offline: bool,
 }
 
-#[derive(Clone)]
 struct Index {
     /// Ends with a slash, and has no credentials.
     url: Url,
     headers: HeaderMap,
 }
 
-/// The table of a project. None if no index has the project.
-pub(crate) type Page = Option<TableOf<PackageTable>>;
+impl Index {
+    /// Whether it is where a file is, so that it may have its credentials.
+    fn is_origin_of(&self, file: &Url) -> bool {
+        self.url.origin() == file.origin()
+    }
+}
+
+/// The page of a project.
+pub(crate) struct Page {
+    table: TableOf<PackageTable>,
+    /// The place of the index that has it.
+    index: usize,
+}
+
+impl Page {
+    /// A look at its table.
+    pub(crate) fn view(&self) -> io::Result<IndexTable<'_>> {
+        self.table.view()
+    }
+
+    /// Of the index that has it: see [`Indexes::headers_for`].
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+}
+
+/// None if no index has the project.
+pub(crate) type Found = Option<Page>;
 
 impl Indexes {
     pub(crate) fn open(args: &Common) -> anyhow::Result<Self> {
@@ -81,11 +108,15 @@ impl Indexes {
         };
         let client = opened().with_context(|| directory.display().to_string())?;
         Ok(Self {
-            all,
+            all: all.into(),
             client,
             runtime: OnceLock::new(),
             is_offline: args.offline,
         })
+    }
+
+    pub(crate) fn is_offline(&self) -> bool {
+        self.is_offline
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -101,12 +132,13 @@ impl Indexes {
         self.runtime.get().context("no runtime")
     }
 
-    /// The fields for a file of the index whose page is at this URL: credentials go to no other host.
-    pub(crate) fn headers_for(&self, file: &Url) -> HeaderMap {
-        let own = self
-            .all
-            .iter()
-            .find(|index| index.url.origin() == file.origin());
+    /// The fields for a file that the page of an index names. If it is at the origin of this index, they are those of the
+    /// index, and if it is at that of another one, of that: credentials go to no other host.
+    pub(crate) fn headers_for(&self, index: usize, file: &Url) -> HeaderMap {
+        let answered = self.all.get(index).into_iter();
+        let own = answered
+            .chain(self.all.iter())
+            .find(|index| index.is_origin_of(file));
         let mut headers = own.map(|index| index.headers.clone()).unwrap_or_default();
         headers.remove(ACCEPT);
         headers
@@ -116,13 +148,11 @@ impl Indexes {
     pub(crate) fn pages(
         &self,
         names: &[&ProjectName],
-    ) -> anyhow::Result<Vec<anyhow::Result<Page>>> {
-        let mut pages: Vec<Option<anyhow::Result<Page>>> = in_parts(names, |names| {
+    ) -> anyhow::Result<Vec<anyhow::Result<Found>>> {
+        let mut pages: Vec<Option<anyhow::Result<Found>>> = in_parts(names, |names| {
             let mut address = String::new();
             let stored = names.iter().map(|name| self.stored(name, &mut address));
-            stored
-                .map(|table| table.map(|table| Ok(Some(table))))
-                .collect()
+            stored.map(|found| found.map(Ok)).collect()
         });
         let missing: Vec<usize> = (0..names.len()).filter(|&at| pages[at].is_none()).collect();
         if !missing.is_empty() {
@@ -144,8 +174,8 @@ impl Indexes {
     pub(crate) fn look<R>(
         &self,
         name: &ProjectName,
-        page: TableOf<PackageTable>,
-        mut look: impl FnMut(&TableOf<PackageTable>) -> anyhow::Result<R>,
+        page: Page,
+        mut look: impl FnMut(&Page) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
         let damage = match look(&page) {
             Err(e) if is_damage(&e) => e,
@@ -159,25 +189,36 @@ impl Indexes {
         }
     }
 
-    /// What the first index has, which is the only one for a project that it has.
-    fn stored(&self, name: &ProjectName, address: &mut String) -> Option<TableOf<PackageTable>> {
-        let first = self.all.first()?;
-        address.clear();
-        address.push_str(first.url.as_str());
-        address.push_str(name.as_str());
-        address.push('/');
-        self.client.layer().find_as(&Request {
-            method: &Method::GET,
-            url: address,
-            headers: &first.headers,
-        })
+    /// What the first index has that has the project, as far as that is known without asking: each one before it has said
+    /// that it does not have the project, and that still holds. Offline, nobody can say that, and the first page counts.
+    fn stored(&self, name: &ProjectName, address: &mut String) -> Option<Found> {
+        let layer = self.client.layer();
+        let mut all_said_no = true;
+        for (at, index) in self.all.iter().enumerate() {
+            address.clear();
+            address.extend([index.url.as_str(), name.as_str(), "/"]);
+            let request = Request {
+                method: &Method::GET,
+                url: address,
+                headers: &index.headers,
+            };
+            if let Some(table) = layer.find_as(&request) {
+                return Some(Some(Page { table, index: at }));
+            }
+            let said_no = layer.find_status(&request).is_some_and(is_missing);
+            if !said_no && !self.is_offline {
+                return None;
+            }
+            all_said_no &= said_no;
+        }
+        all_said_no.then_some(None)
     }
 
     async fn fetch_all(
         &self,
         names: &[&ProjectName],
         missing: &[usize],
-    ) -> Vec<(usize, anyhow::Result<Page>)> {
+    ) -> Vec<(usize, anyhow::Result<Found>)> {
         let mut tasks = JoinSet::new();
         let mut waiting = missing.iter();
         let mut done = Vec::with_capacity(missing.len());
@@ -186,7 +227,7 @@ impl Indexes {
             while tasks.len() < MOST_AT_ONCE
                 && let Some(&at) = waiting.next()
             {
-                let (client, indexes) = (self.client.clone(), self.all.clone());
+                let (client, indexes) = (self.client.clone(), Arc::clone(&self.all));
                 let (name, is_offline) = (names[at].clone(), self.is_offline);
                 tasks.spawn(async move { (at, fetch(&client, &indexes, &name, is_offline).await) });
             }
@@ -211,8 +252,9 @@ async fn fetch(
     indexes: &[Index],
     name: &ProjectName,
     is_offline: bool,
-) -> anyhow::Result<Page> {
-    for index in indexes {
+) -> anyhow::Result<Found> {
+    let mut not_stored = None;
+    for (at, index) in indexes.iter().enumerate() {
         let address = format!("{}{}/", index.url, name.as_str());
         let mut request = http::Request::get(&address).body(())?;
         *request.headers_mut() = index.headers.clone();
@@ -223,22 +265,31 @@ async fn fetch(
             .await
             .with_context(|| address.clone())?;
         let response = match answer {
-            TableAnswer::Table(table) => return Ok(Some(table)),
+            TableAnswer::Table(table) => return Ok(Some(Page { table, index: at })),
             TableAnswer::Response(response) => response,
         };
         match response.status() {
-            StatusCode::NOT_FOUND | StatusCode::GONE => (),
+            status if is_missing(status) => (),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => bail!(
                 "{address}: the index answers {} to these credentials; give them in the index URL, in a netrc file, or with --keyring",
                 response.status()
             ),
+            // Another index may have it.
             StatusCode::GATEWAY_TIMEOUT if is_offline => {
-                bail!("{address} is not stored, and --offline asks nobody")
+                not_stored.get_or_insert(address);
             }
             status => bail!("{address}: the index answers {status}; try again later"),
         }
     }
-    Ok(None)
+    match not_stored {
+        Some(address) => bail!("{address} is not stored, and --offline asks nobody"),
+        None => Ok(None),
+    }
+}
+
+/// Whether an index says that it does not have a project.
+fn is_missing(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }
 
 fn is_damage(e: &anyhow::Error) -> bool {

@@ -4,19 +4,20 @@ use anyhow::Context;
 use pyindex::{ProjectName, Specifiers, Wanted};
 use serde_json::json;
 
+use crate::Outcome;
 use crate::args::{Common, Versions};
 use crate::environment::Environment;
 use crate::indexes::Indexes;
 
-/// Prints the versions of a project. False if there is none.
-pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<bool> {
+/// Prints the versions of a project.
+pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<Outcome> {
     let name = ProjectName::parse(&args.name)?;
     let mut environment = Environment::of(&args.target)?;
     let indexes = Indexes::open(common)?;
     let page = indexes.pages(&[&name])?.pop().context("no page")??;
     let Some(page) = page else {
         eprintln!("pyindex: no index has the project {}", name.as_str());
-        return Ok(false);
+        return Ok(Outcome::Missing);
     };
     let any = Specifiers::parse("")?;
     let wanted = Wanted {
@@ -49,5 +50,8 @@ pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<bool> {
             name.as_str()
         );
     }
-    Ok(!versions.is_empty())
+    Ok(match versions.is_empty() {
+        true => Outcome::Missing,
+        false => Outcome::Found,
+    })
 }
