@@ -60,7 +60,7 @@ mod tags;
 mod version_parts;
 
 pub use choice::{Choice, Chooser, Refused, Target, Wanted, Why};
-pub use page::{LARGEST_PAGE, PageError, PageForm, table_of_page};
+pub use page::{LARGEST_PAGE, PageError, PageForm, decoded, table_of_page, table_of_whole_page};
 pub use parts::in_parts;
 pub use project_name::{ProjectName, ProjectNameError};
 pub use specifiers::{SpecifierError, Specifiers};

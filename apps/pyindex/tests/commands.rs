@@ -10,6 +10,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -114,7 +116,8 @@ fn serve(
             .get(&path)
             .cloned()
             .unwrap_or_else(missing);
-        if fields.contains_key("if-none-match") && status == 200 {
+        let is_same = |etag: &String| head.contains(&format!("etag: {etag}\r\n"));
+        if fields.get("if-none-match").is_some_and(is_same) && status == 200 {
             (status, body) = (304, Vec::new());
         }
         asked.lock().unwrap().push((path, fields));
@@ -429,10 +432,10 @@ fn a_page_that_is_refused_leaves_the_one_before() {
         "content-type: text/html\r\netag: \"2\"\r\n",
         log_in,
     );
-    // The index of this test sends a 304 to conditions, so a plain page comes only to who has none.
-    let other = tempfile::tempdir().unwrap();
-    let refused = best(other.path(), &index, &["some"]);
+    let refused = best(home.path(), &index, &["--refresh", "some"]);
     assert_eq!(refused.code, 2);
+    let asked = index.take().pop().unwrap();
+    assert_eq!(asked.1["if-none-match"], "\"1\"");
     let url = index.url();
     assert!(
         refused.stderr.starts_with(&format!(
@@ -441,8 +444,12 @@ fn a_page_that_is_refused_leaves_the_one_before() {
         "{}",
         refused.stderr
     );
-    assert_eq!(best(home.path(), &index, &["some"]).code, 0);
+    // What was stored is still there, and is fresh.
+    let found = best(home.path(), &index, &["some"]);
+    assert!(found.stdout.starts_with("some==1.0 "), "{}", found.stderr);
+    assert_eq!(index.paths().len(), 0);
     index.set("/simple/some/", 503, "", "");
+    let other = tempfile::tempdir().unwrap();
     let failed = best(other.path(), &index, &["some"]);
     assert!(
         failed
@@ -450,6 +457,62 @@ fn a_page_that_is_refused_leaves_the_one_before() {
             .ends_with("the index answers 503 Service Unavailable; try again later\n"),
         "{}",
         failed.stderr
+    );
+}
+
+#[test]
+fn pages_come_compressed() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let gzip = |text: &str| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    let file = wheel("some", "1.0", json!({"core-metadata": true}));
+    let page = gzip(&json!({"name": "some", "files": [file]}).to_string());
+    let fields = "content-type: application/vnd.pypi.simple.v1+json\r\ncache-control: max-age=600\r\nvary: accept-encoding\r\n";
+    let packed = format!("{fields}content-encoding: gzip\r\n");
+    index.set("/simple/some/", 200, &packed, page.clone());
+    for requests in [1, 0] {
+        let found = best(home.path(), &index, &["some"]);
+        assert!(found.stdout.starts_with("some==1.0 "), "{}", found.stderr);
+        let asked = index.take();
+        assert_eq!(asked.len(), requests);
+        for (_, fields) in asked {
+            assert_eq!(fields["accept-encoding"], "gzip");
+        }
+    }
+    let path = "/files/some-1.0-py3-none-any.whl.metadata";
+    index.set(path, 200, "content-encoding: gzip\r\n", gzip("Name: some"));
+    let url = index.url();
+    let args = [&["metadata", "--index-url", &url, "some"], &TARGET[..]].concat();
+    let found = run(home.path(), &[], &args);
+    assert_eq!(found.stdout, "Name: some", "{}", found.stderr);
+
+    index.set("/simple/cut/", 200, &packed, &page[..page.len() - 1]);
+    let other = format!("{fields}content-encoding: br\r\n");
+    index.set("/simple/other/", 200, &other, "");
+    let html = "content-type: text/html\r\n";
+    let open = "<!doctype html><html><body><a href=open-1.zip>open-1.zip</a>";
+    index.set("/simple/open/", 200, html, open);
+    let found = best(home.path(), &index, &["open", "cut", "other"]);
+    assert_eq!(found.code, 2);
+    assert!(found.stdout.starts_with("open==1 "), "{}", found.stderr);
+    let said: Vec<_> = found.stderr.lines().collect();
+    let [cut, coding] = said[..] else {
+        panic!("{said:?}");
+    };
+    let start = format!(
+        "pyindex: {url}/cut/: the {} bytes of the answer are not whole gzip: ",
+        page.len() - 1
+    );
+    assert!(cut.starts_with(&start), "{cut}");
+    assert_eq!(
+        coding,
+        format!(
+            "pyindex: {url}/other/: the answer has the coding \"br\", and allowed are gzip and none; tell whoever runs the index"
+        )
     );
 }
 

@@ -1,5 +1,6 @@
 //! The indexes, and the tables of their pages.
 
+use std::borrow::Cow;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -12,11 +13,15 @@ use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{
     Client, Options, Request, Secret, TableAnswer, TableInput, TableOf, TableOptions,
 };
-use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH,
+    CONTENT_TYPE,
+};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use indicatif::{ProgressBar, ProgressStyle};
 use pyindex::{
-    IndexTable, PackageTable, PageError, PageForm, ProjectName, in_parts, table_of_page,
+    IndexTable, LARGEST_PAGE, PackageTable, PageError, PageForm, ProjectName, decoded, in_parts,
+    table_of_page, table_of_whole_page,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -79,6 +84,7 @@ impl Indexes {
         for mut url in index_urls(args)? {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, HeaderValue::from_static(PageForm::ACCEPT));
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
             if args.refresh {
                 // As a browser reloads: what is immutable is not asked for.
                 headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=0"));
@@ -141,6 +147,7 @@ impl Indexes {
             .find(|index| index.is_origin_of(file));
         let mut headers = own.map(|index| index.headers.clone()).unwrap_or_default();
         headers.remove(ACCEPT);
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         headers
     }
 
@@ -298,15 +305,18 @@ fn is_damage(e: &anyhow::Error) -> bool {
 }
 
 fn table(project: &ProjectName, input: &TableInput<'_>) -> Result<Vec<u8>, PageError> {
-    let said = input
-        .headers
-        .get(CONTENT_TYPE)
-        .and_then(|said| said.to_str().ok());
-    let form = said.and_then(PageForm::of_content_type);
-    let form = form.unwrap_or_else(|| PageForm::of_page(input.body));
+    let said = |name| input.headers.get(name).and_then(|said| said.to_str().ok());
+    let coding = said(CONTENT_ENCODING);
+    let page = decoded(coding, input.body, LARGEST_PAGE)?;
+    let form = said(CONTENT_TYPE).and_then(PageForm::of_content_type);
+    let form = form.unwrap_or_else(|| PageForm::of_page(&page));
     // It was just asked for.
     let address = Url::parse(input.url).map_err(|_| PageError::NoIndex { links: 0 })?;
-    table_of_page(project, &address, form, input.body)
+    // The length has been compared, and gzip says where it ends.
+    match input.headers.contains_key(CONTENT_LENGTH) || matches!(page, Cow::Owned(_)) {
+        true => table_of_whole_page(project, &address, form, &page),
+        false => table_of_page(project, &address, form, &page),
+    }
 }
 
 /// A bar for what takes more than a second.

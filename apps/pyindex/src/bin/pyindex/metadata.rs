@@ -2,7 +2,9 @@ use std::io::{self, Write};
 
 use anyhow::{Context, bail};
 use http::StatusCode;
+use http::header::CONTENT_ENCODING;
 use http_body_util::{BodyExt, Limited};
+use pyindex::decoded;
 use sha2::{Digest, Sha256};
 use url::Url;
 
@@ -117,11 +119,12 @@ fn fetch(indexes: &Indexes, url: &str, headers: http::HeaderMap) -> anyhow::Resu
         if !status.is_success() {
             bail!("the answer is {status}");
         }
-        let body = Limited::new(response.into_body(), LONGEST).collect().await;
-        let text = body
-            .map_err(|e| anyhow::anyhow!("{e}"))?
-            .to_bytes()
-            .to_vec();
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, LONGEST).collect().await;
+        let body = body.map_err(|e| anyhow::anyhow!("{e}"))?.to_bytes();
+        let coding = head.headers.get(CONTENT_ENCODING);
+        let coding = coding.and_then(|coding| coding.to_str().ok());
+        let text = decoded(coding, &body, LONGEST)?.into_owned();
         indexes.client().idle().await;
         Ok(text)
     });
