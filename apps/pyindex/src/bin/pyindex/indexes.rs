@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -23,13 +23,15 @@ use pyindex::{
     IndexTable, LARGEST_PAGE, PackageTable, PageError, PageForm, ProjectName, decoded, in_parts,
     table_of_page, table_of_whole_page,
 };
+use reqwest::{NoProxy, Proxy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use url::Url;
 
 use crate::args::Common;
-use crate::configuration::{cache_directory, index_urls};
-use crate::credentials::authorization;
+use crate::configuration::{Configuration, Proxies, cache_directory};
+use crate::credentials::{authorization, authorization_of_file};
+use crate::surroundings::{Setting, Surroundings};
 
 /// Requests that are prepared at once. The client sends fewer to each host.
 const MOST_AT_ONCE: usize = 256;
@@ -41,6 +43,7 @@ pub(crate) struct Indexes {
     /// Made when something is to be sent.
     runtime: OnceLock<Runtime>,
     is_offline: bool,
+    netrc: Option<PathBuf>,
 }
 
 struct Index {
@@ -80,8 +83,11 @@ pub(crate) type Found = Option<Page>;
 
 impl Indexes {
     pub(crate) fn open(args: &Common) -> anyhow::Result<Self> {
+        let surroundings = Surroundings::of_process();
+        let configuration = Configuration::of(args, &surroundings)?;
+        let netrc = surroundings.netrc();
         let mut all = Vec::new();
-        for mut url in index_urls(args)? {
+        for mut index in configuration.indexes {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, HeaderValue::from_static(PageForm::ACCEPT));
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
@@ -89,15 +95,20 @@ impl Indexes {
                 // As a browser reloads: what is immutable is not asked for.
                 headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=0"));
             }
-            if let Some(value) = authorization(&mut url, args.keyring)? {
+            if let Some(value) = authorization(&mut index, netrc.as_deref(), configuration.keyring)?
+            {
                 headers.insert(AUTHORIZATION, value);
             }
-            all.push(Index { url, headers });
+            all.push(Index {
+                url: index.url,
+                headers,
+            });
         }
         let directory = match &args.cache {
             Some(directory) => directory.clone(),
-            None => cache_directory()?,
+            None => cache_directory(&surroundings)?,
         };
+        let proxies = proxies(&configuration.proxies)?;
         let opened = || -> anyhow::Result<Client> {
             DirBuilder::new()
                 .recursive(true)
@@ -110,7 +121,14 @@ impl Indexes {
             #[allow(unsafe_code, reason = "the promise that open_mapped asks for")]
             let cache =
                 unsafe { Cache::open_mapped(&directory.join("pages"), CacheOptions::new()) }?;
-            Ok(Client::build(cache, options).finish())
+            let mut client = Client::build(cache, options);
+            if let Some(roots) = configuration.roots {
+                client = client.roots(roots);
+            }
+            if !proxies.is_empty() {
+                client = client.proxies(proxies);
+            }
+            Ok(client.finish())
         };
         let client = opened().with_context(|| directory.display().to_string())?;
         Ok(Self {
@@ -118,6 +136,7 @@ impl Indexes {
             client,
             runtime: OnceLock::new(),
             is_offline: args.offline,
+            netrc,
         })
     }
 
@@ -139,16 +158,23 @@ impl Indexes {
     }
 
     /// The fields for a file that the page of an index names. If it is at the origin of this index, they are those of the
-    /// index, and if it is at that of another one, of that: credentials go to no other host.
-    pub(crate) fn headers_for(&self, index: usize, file: &Url) -> HeaderMap {
+    /// index, and if it is at that of another one, of that. Elsewhere, a netrc file may have credentials for its host. The
+    /// others go to no other host.
+    pub(crate) fn headers_for(&self, index: usize, file: &Url) -> anyhow::Result<HeaderMap> {
         let answered = self.all.get(index).into_iter();
         let own = answered
             .chain(self.all.iter())
             .find(|index| index.is_origin_of(file));
-        let mut headers = own.map(|index| index.headers.clone()).unwrap_or_default();
+        let mut headers = match own {
+            Some(index) => index.headers.clone(),
+            None => {
+                let value = authorization_of_file(file, self.netrc.as_deref())?;
+                HeaderMap::from_iter(value.map(|value| (AUTHORIZATION, value)))
+            }
+        };
         headers.remove(ACCEPT);
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        headers
+        Ok(headers)
     }
 
     /// The tables of these projects. What is stored and fresh is there at once; the others are fetched together.
@@ -360,6 +386,24 @@ impl Drop for Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+/// The proxies that the configuration names.
+fn proxies(configured: &Proxies) -> anyhow::Result<Vec<Proxy>> {
+    let without = NoProxy::from_string(&configured.without.join(","));
+    let made = |setting: &Option<Setting>, make: fn(&str) -> reqwest::Result<Proxy>| {
+        let Some(Setting { value, source }) = setting else {
+            return Ok(None);
+        };
+        // The URL may have a password, so it is not shown.
+        let Ok(proxy) = make(value.trim()) else {
+            bail!("{source} names a proxy that is no URL; correct it there");
+        };
+        Ok(Some(proxy.no_proxy(without.clone())))
+    };
+    let http = made(&configured.http, |url| Proxy::http(url))?;
+    let https = made(&configured.https, |url| Proxy::https(url))?;
+    Ok(http.into_iter().chain(https).collect())
 }
 
 /// The secret with which credentials are digested. It is made once for each directory.
