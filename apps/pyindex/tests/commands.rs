@@ -149,7 +149,11 @@ struct Outcome {
 fn run(home: &Path, environment: &[(&str, &str)], args: &[&str]) -> Outcome {
     let output = Command::new(env!("CARGO_BIN_EXE_pyindex"))
         .args(args)
+        .current_dir(home)
         .env_clear()
+        // Whatever this system is configured with.
+        .env("PIP_CONFIG_FILE", "/dev/null")
+        .env("UV_NO_CONFIG", "1")
         .env("HOME", home)
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .envs(environment.iter().copied())
@@ -265,14 +269,15 @@ fn the_first_index_that_has_a_project_is_the_only_one() {
     public.page("own", json!([wheel("own", "9.0", json!({}))]));
     public.page("other", json!([wheel("other", "2.0", json!({}))]));
     let (private_url, public_url) = (private.url(), public.url());
-    fs::create_dir_all(home.path().join(".config/pip")).unwrap();
+    let file = home.path().join("named.conf");
     fs::write(
-        home.path().join(".config/pip/pip.conf"),
+        &file,
         format!("[global]\nindex-url = {public_url}\nextra-index-url = {private_url}\n"),
     )
     .unwrap();
+    let named = ("PIP_CONFIG_FILE", file.to_str().unwrap());
     let args = [&["best", "own", "other"], &TARGET[..]].concat();
-    let found = run(home.path(), &[], &args);
+    let found = run(home.path(), &[named], &args);
     let versions: Vec<_> = found
         .stdout
         .lines()
@@ -281,14 +286,14 @@ fn the_first_index_that_has_a_project_is_the_only_one() {
     assert_eq!(versions, ["own==1.0", "other==2.0"], "{}", found.stderr);
     assert_eq!(public.paths(), ["/simple/other/"]);
     // The environment counts before the files.
-    let found = run(home.path(), &[("PIP_INDEX_URL", &public_url)], &args);
+    let found = run(home.path(), &[named, ("PIP_INDEX_URL", &public_url)], &args);
     assert_eq!(
         found.stdout.lines().next().unwrap().split(' ').next(),
         Some("own==1.0")
     );
     let missing = run(
         home.path(),
-        &[],
+        &[named],
         &[&["best", "none", "own"], &TARGET[..]].concat(),
     );
     assert_eq!(missing.code, 1);
@@ -407,6 +412,150 @@ fn credentials_are_sent_to_their_index_and_stored_nowhere() {
     );
 }
 
+#[test]
+fn keyring_is_asked_for_the_url_and_then_for_the_host() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    index.page("some", json!([wheel("some", "1.0", json!({}))]));
+    let keyring = home.path().join("keyring");
+    let log = home.path().join("log");
+    // It knows the host only.
+    let script = format!(
+        "#!/bin/sh\necho \"$@\" >> {}\ncase $2 in http*) exit 1;; *) echo s3cr3t;; esac\n",
+        log.display()
+    );
+    // No process of this test has it open to write when it is started.
+    let write = "printf %s \"$1\" > \"$2\" && chmod +x \"$2\"";
+    let written = Command::new("sh")
+        .args(["-c", write, "sh", &script])
+        .arg(&keyring)
+        .status();
+    assert!(written.unwrap().success());
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", home.path().display());
+    let with = index.url().replace("//", "//me@");
+    let args = [&["best", "--refresh", "some"], &TARGET[..]].concat();
+    for (provider, option, authorization) in [
+        (
+            ("PIP_KEYRING_PROVIDER", "subprocess"),
+            None,
+            "Basic bWU6czNjcjN0",
+        ),
+        (
+            ("UV_KEYRING_PROVIDER", "subprocess"),
+            None,
+            "Basic bWU6czNjcjN0",
+        ),
+        (
+            ("UV_KEYRING_PROVIDER", "disabled"),
+            Some("--keyring"),
+            "Basic bWU6czNjcjN0",
+        ),
+        (("UV_KEYRING_PROVIDER", "disabled"), None, "Basic bWU6"),
+    ] {
+        let environment = [("PATH", &*path), ("UV_DEFAULT_INDEX", &with), provider];
+        let options: Vec<_> = option.into_iter().collect();
+        let found = run(home.path(), &environment, &[&args[..], &options].concat());
+        assert_eq!(found.code, 0, "{}", found.stderr);
+        assert_eq!(
+            index.take()[0].1["authorization"],
+            authorization,
+            "{provider:?}"
+        );
+    }
+    let asked = format!("get {}/ me\nget {} me\n", index.url(), index.address);
+    assert_eq!(fs::read_to_string(&log).unwrap(), asked.repeat(3));
+    fs::remove_file(&keyring).unwrap();
+    let environment = [("PATH", "/"), ("UV_DEFAULT_INDEX", &*with)];
+    let found = run(
+        home.path(),
+        &environment,
+        &[&args[..], &["--keyring"]].concat(),
+    );
+    assert_eq!(
+        found.stderr,
+        "pyindex: the command keyring cannot be started; install it, or write the password to a netrc file: No such file or \
+         directory (os error 2)\n"
+    );
+}
+
+#[test]
+fn a_netrc_file_has_credentials_for_hosts_of_files() {
+    let home = tempfile::tempdir().unwrap();
+    let (index, files) = (Index::start(), Index::start());
+    // Another name of the same host.
+    let url = format!(
+        "http://{}/some-1.0.zip",
+        files.address.replace("127.0.0.1", "localhost")
+    );
+    let file = json!({"filename": "some-1.0.zip", "url": url, "hashes": {}, "core-metadata": true});
+    index.page("some", json!([file]));
+    files.set("/some-1.0.zip.metadata", 200, "", "Name: some");
+    fs::write(
+        home.path().join(".netrc"),
+        "machine localhost login me password other\n",
+    )
+    .unwrap();
+    let index_url = index.url();
+    let args = [
+        &["metadata", "--index-url", &index_url, "some"],
+        &TARGET[..],
+    ]
+    .concat();
+    let found = run(home.path(), &[], &args);
+    assert_eq!(found.stdout, "Name: some", "{}", found.stderr);
+    assert_eq!(files.take()[0].1["authorization"], "Basic bWU6b3RoZXI=");
+    assert!(!index.take()[0].1.contains_key("authorization"));
+}
+
+#[test]
+fn proxies_are_those_of_pip_uv_and_the_environment() {
+    let home = tempfile::tempdir().unwrap();
+    let (proxy, other) = (Index::start(), Index::start());
+    let page = json!({"files": [wheel("some", "1.0", json!({}))]}).to_string();
+    let path = "http://index.example/simple/some/";
+    for index in [&proxy, &other] {
+        let fields = "content-type: application/vnd.pypi.simple.v1+json\r\n";
+        index.set(path, 200, fields, page.clone());
+    }
+    let url = format!("http://{}", proxy.address);
+    let other_url = format!("http://{}", other.address);
+    let file = |name: &str, text: String| {
+        let file = home.path().join(name);
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let pip = file("pip.conf", format!("[global]\nproxy = {url}\n"));
+    let uv = file("uv.toml", format!("http-proxy = '{url}'\n"));
+    let index = ("PIP_INDEX_URL", "http://index.example/simple");
+    let environment = ("HTTP_PROXY", other_url.as_str());
+    let args = [&["best", "--refresh", "some"], &TARGET[..]].concat();
+    for variables in [
+        vec![("http_proxy", url.as_str())],
+        vec![("ALL_PROXY", url.as_str())],
+        vec![environment, ("PIP_PROXY", &url)],
+        vec![environment, ("NO_PROXY", "*"), ("PIP_CONFIG_FILE", &pip)],
+        vec![environment, ("UV_CONFIG_FILE", &uv)],
+    ] {
+        let found = run(home.path(), &[&[index], &variables[..]].concat(), &args);
+        assert_eq!(found.code, 0, "{variables:?}: {}", found.stderr);
+        assert_eq!(
+            (proxy.paths(), other.paths()),
+            (vec![path.to_owned()], vec![]),
+            "{variables:?}"
+        );
+    }
+    let wrong = run(
+        home.path(),
+        &[index, ("PIP_PROXY", "http://a b:secret")],
+        &args,
+    );
+    assert_eq!(
+        wrong.stderr,
+        "pyindex: PIP_PROXY names a proxy that is no URL; correct it there\n"
+    );
+}
+
 fn files_below(directory: &Path) -> Vec<std::path::PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -458,6 +607,63 @@ fn a_page_that_is_refused_leaves_the_one_before() {
         "{}",
         failed.stderr
     );
+}
+
+#[test]
+fn files_that_are_left_out_are_counted_by_reason() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let names = [
+        "some-1.0.zip",
+        "some-1.0-py2.7.egg",
+        "some-1.0.exe",
+        "other-1.0.zip",
+        "some-99999999999999999999999.zip",
+        "some-not.a.version.zip",
+        "some-1.0-any.whl",
+    ];
+    let page = |names: &[&str]| {
+        let files = names
+            .iter()
+            .map(|name| json!({"filename": name, "url": name, "hashes": {}}));
+        files.collect::<Value>()
+    };
+    index.page("some", page(&names));
+    let told = "6 files of the page are left out: 2 of kinds that no installer takes, 1 of other projects, 2 with versions that \
+                PEP 440 does not know, 1 with too few or too many parts in their names";
+    let url = format!("http://{}/simple/some/some-1.0.zip", index.address);
+    assert_eq!(
+        best(home.path(), &index, &["some"]).stdout,
+        format!("some==1.0 {url}\n")
+    );
+    assert_eq!(
+        best(home.path(), &index, &["--explain", "some"]).stdout,
+        format!("some==1.0 {url}\n  {told}\n")
+    );
+    assert_eq!(
+        best(home.path(), &index, &["some>1"]).stderr,
+        format!(
+            "pyindex: no file of some will do for \"some>1\"\n  1.0: the specifiers do not allow it\n  {told}\n"
+        )
+    );
+    let counts = json!({"kind": 2, "project": 1, "version": 2, "form": 1});
+    let json: Value =
+        serde_json::from_str(&best(home.path(), &index, &["--json", "some"]).stdout).unwrap();
+    assert_eq!(json[0]["left_out"], counts);
+
+    index.page("none", page(&["none-1.0.exe"]));
+    let index_url = index.url();
+    let list = |more: &[&str]| {
+        let args = ["versions", "--index-url", &index_url];
+        run(home.path(), &[], &[&args[..], &TARGET, more].concat())
+    };
+    assert_eq!(
+        list(&["none"]).stderr,
+        "pyindex: no version of none has a file that will do\n  1 files of the page are left out: 1 of kinds that no installer \
+         takes\n"
+    );
+    let json: Value = serde_json::from_str(&list(&["--json", "some"]).stdout).unwrap();
+    assert_eq!(json["left_out"], counts);
 }
 
 #[test]
@@ -830,13 +1036,7 @@ fn an_abi_can_be_chosen() {
 #[test]
 fn no_index_is_built_in() {
     let home = tempfile::tempdir().unwrap();
-    // Whatever this system is configured with.
-    let none = [("PIP_CONFIG_FILE", "/dev/null"), ("UV_NO_CONFIG", "1")];
-    let outcome = run(
-        home.path(),
-        &none,
-        &[&["best", "some"], &TARGET[..]].concat(),
-    );
+    let outcome = run(home.path(), &[], &[&["best", "some"], &TARGET[..]].concat());
     assert_eq!(outcome.code, 2);
     assert_eq!(
         outcome.stderr,

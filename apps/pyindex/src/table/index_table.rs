@@ -64,6 +64,41 @@ pub struct LeftOut {
     pub form: u32,
 }
 
+impl LeftOut {
+    /// So many files.
+    pub fn files(&self) -> u64 {
+        let Self {
+            kind,
+            project,
+            version,
+            form,
+        } = *self;
+        [kind, project, version, form]
+            .into_iter()
+            .map(u64::from)
+            .sum()
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} files of the page are left out", self.files())?;
+        let reasons = [
+            (self.kind, "of kinds that no installer takes"),
+            (self.project, "of other projects"),
+            (self.version, "with versions that PEP 440 does not know"),
+            (self.form, "with too few or too many parts in their names"),
+        ];
+        let reasons = reasons.iter().filter(|(files, _)| *files > 0);
+        for ((files, what), before) in
+            reasons.zip([": "].into_iter().chain(std::iter::repeat(", ")))
+        {
+            write!(f, "{before}{files} {what}")?;
+        }
+        Ok(())
+    }
+}
+
 struct Column<R> {
     name: &'static str,
     at: usize,

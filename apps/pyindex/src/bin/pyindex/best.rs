@@ -1,7 +1,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use pyindex::{Choice, IndexTable, Refused, Wanted, in_parts};
+use pyindex::{Choice, IndexTable, LeftOut, Refused, Wanted, in_parts};
 use serde_json::{Value, json};
 
 use crate::Outcome;
@@ -44,7 +44,7 @@ pub(crate) fn run(common: &Common, args: &Best) -> anyhow::Result<Outcome> {
                     };
                     match common.json {
                         true => objects.push(to_json(requirement, &table, choice, &newer)?),
-                        false => lines.say(requirement, &table, choice, &newer)?,
+                        false => lines.say(requirement, &table, choice, &newer, args.explain)?,
                     }
                     Ok(match choice {
                         Some(_) => Outcome::Found,
@@ -146,6 +146,7 @@ impl Lines {
         table: &IndexTable<'_>,
         choice: Option<Choice>,
         newer: &[Refused<'_>],
+        explain: bool,
     ) -> anyhow::Result<()> {
         let name = requirement.name.as_str();
         let text = match choice {
@@ -170,6 +171,10 @@ impl Lines {
         };
         for Refused { version, why } in newer {
             writeln!(text, "{}", plain(&format!("  {version}: {why}")))?;
+        }
+        let left_out = table.left_out();
+        if (explain || choice.is_none()) && left_out.files() > 0 {
+            writeln!(text, "  {left_out}")?;
         }
         Ok(())
     }
@@ -222,5 +227,15 @@ fn to_json(
         .map(|refused| json!({"version": refused.version, "why": refused.why.to_string()}))
         .collect();
     object["newer"] = newer.into();
+    object["left_out"] = left_out_json(table.left_out());
     Ok(object)
+}
+
+pub(crate) fn left_out_json(left_out: LeftOut) -> Value {
+    json!({
+        "kind": left_out.kind,
+        "project": left_out.project,
+        "version": left_out.version,
+        "form": left_out.form,
+    })
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::Outcome;
 use crate::args::{Common, Versions};
+use crate::best::left_out_json;
 use crate::environment::Environment;
 use crate::indexes::Indexes;
 
@@ -26,16 +27,20 @@ pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<Outcome> {
         sdists: !args.target.only_binary,
         ..Wanted::of(&any)
     };
-    let versions = indexes.look(&name, page, |page| {
+    let (versions, left_out) = indexes.look(&name, page, |page| {
         let mut versions = Vec::new();
         let found = |version: &str| versions.push(version.to_owned());
         let table = page.view()?;
         environment.chooser.each_version(&table, &wanted, found)?;
-        Ok(versions)
+        Ok((versions, table.left_out()))
     })?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     if common.json {
-        let value = json!({"name": name.as_str(), "versions": versions});
+        let value = json!({
+            "name": name.as_str(),
+            "versions": versions,
+            "left_out": left_out_json(left_out),
+        });
         serde_json::to_writer_pretty(&mut out, &value)?;
         writeln!(out)?;
     } else {
@@ -49,6 +54,9 @@ pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<Outcome> {
             "pyindex: no version of {} has a file that will do",
             name.as_str()
         );
+        if left_out.files() > 0 {
+            eprintln!("  {left_out}");
+        }
     }
     Ok(match versions.is_empty() {
         true => Outcome::Missing,
