@@ -122,11 +122,11 @@ fn serve(
         }
         asked.lock().unwrap().push((path, fields));
         let mut stream = stream;
-        write!(
-            stream,
-            "HTTP/1.1 {status} X\r\n{head}content-length: {}\r\n\r\n",
-            body.len()
-        )?;
+        let len = match head.contains("content-length: ") {
+            true => String::new(),
+            false => format!("content-length: {}\r\n", body.len()),
+        };
+        write!(stream, "HTTP/1.1 {status} X\r\n{head}{len}\r\n")?;
         stream.write_all(&body)?;
     }
 }
@@ -664,6 +664,40 @@ fn files_that_are_left_out_are_counted_by_reason() {
     );
     let json: Value = serde_json::from_str(&list(&["--json", "some"]).stdout).unwrap();
     assert_eq!(json["left_out"], counts);
+}
+
+#[test]
+fn pages_that_are_too_long_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let most = 128 << 20;
+    // It is refused before it comes.
+    let long = format!(
+        "content-type: text/html\r\ncontent-length: {}\r\n",
+        most + 1
+    );
+    index.set("/simple/long/", 200, &long, "");
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    for _ in 0..128 {
+        encoder.write_all(&[b' '; 1 << 20]).unwrap();
+    }
+    encoder.write_all(b" ").unwrap();
+    let packed = encoder.finish().unwrap();
+    let len = packed.len();
+    let fields = "content-type: text/html\r\ncontent-encoding: gzip\r\n";
+    index.set("/simple/packed/", 200, fields, packed);
+    index.page("some", json!([wheel("some", "1.0", json!({}))]));
+    let found = best(home.path(), &index, &["long", "packed", "some"]);
+    assert_eq!(found.code, 2);
+    assert!(found.stdout.starts_with("some==1.0 "), "{}", found.stderr);
+    let url = index.url();
+    assert_eq!(
+        found.stderr,
+        format!(
+            "pyindex: {url}/long/: the body of a response has more than the {most} bytes that are allowed\n\
+             pyindex: {url}/packed/: the {len} bytes of the answer become more than {most}, which are allowed; check the index URL\n"
+        )
+    );
 }
 
 #[test]
