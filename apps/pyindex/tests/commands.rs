@@ -413,6 +413,33 @@ fn credentials_are_sent_to_their_index_and_stored_nowhere() {
 }
 
 #[test]
+fn a_secret_that_is_damaged_is_said_to_be_so() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    index.page("some", json!([wheel("some", "1.0", json!({}))]));
+    assert_eq!(best(home.path(), &index, &["some"]).code, 0);
+    let directory = home.path().join(".cache/brisk/pyindex");
+    let secret = directory.join("secret");
+    assert_eq!(fs::read(&secret).unwrap().len(), 16);
+    for (bytes, found) in [(15, "15"), (17, "more than 16")] {
+        fs::write(&secret, vec![7; bytes]).unwrap();
+        let wrong = best(home.path(), &index, &["some"]);
+        assert_eq!(wrong.code, 2);
+        assert_eq!(
+            wrong.stderr,
+            format!(
+                "pyindex: {}: {} has {found} bytes, and allowed are 16; remove it, and what is stored for credentials is fetched \
+                 anew\n",
+                directory.display(),
+                secret.display()
+            )
+        );
+    }
+    fs::remove_file(&secret).unwrap();
+    assert_eq!(best(home.path(), &index, &["some"]).code, 0);
+}
+
+#[test]
 fn keyring_is_asked_for_the_url_and_then_for_the_host() {
     let home = tempfile::tempdir().unwrap();
     let index = Index::start();

@@ -262,20 +262,29 @@ impl<'a> IndexTable<'a> {
             None => {
                 let stem = self.text(self.heap, self.stems, at(record.stem))?;
                 let tail = self.tail(at(row.tail.get()))?;
-                format!("{stem}-{}{tail}", self.version(version)?)
+                [stem, "-", self.version(version)?, tail].concat()
             }
         };
-        let mut url = self
-            .text(self.heap, self.prefixes, at(record.prefix))?
-            .to_owned();
+        let prefix = self.text(self.heap, self.prefixes, at(record.prefix))?;
+        let path = match &record.path {
+            Path::Tree(_) | Path::Flat(_) => 64 + 3,
+            Path::Text(path) => path.len(),
+        };
+        let mut url = String::with_capacity(prefix.len() + path + name.len());
+        url.push_str(prefix);
         match &record.path {
             Path::Tree(digest) => {
-                let hex = hex(digest);
-                let (first, rest) = hex.split_at(2);
-                let (second, rest) = rest.split_at(2);
-                url.extend([first, "/", second, "/", rest, "/"]);
+                let (first, rest) = digest.split_at(1);
+                let (second, rest) = rest.split_at(1);
+                for part in [first, second, rest] {
+                    push_hex(&mut url, part);
+                    url.push('/');
+                }
             }
-            Path::Flat(digest) => url.extend([hex(digest).as_str(), "/"]),
+            Path::Flat(digest) => {
+                push_hex(&mut url, digest);
+                url.push('/');
+            }
             Path::Text(path) => url.push_str(path),
         }
         if record.name_ends_url {
@@ -288,9 +297,9 @@ impl<'a> IndexTable<'a> {
             yanked: row.flags & FileFlags::YANKED != 0,
             yank_reason: record.reason.map(|reason| reason.into_owned()),
             metadata: row.flags & FileFlags::METADATA != 0,
-            metadata_sha256: record.metadata_sha256.as_ref().map(hex),
+            metadata_sha256: record.metadata_sha256.map(|digest| hex("", &digest)),
             digest: match (&record.sha256, record.other_digest) {
-                (Some(digest), _) => Some(format!("sha256={}", hex(digest))),
+                (Some(digest), _) => Some(hex("sha256=", digest)),
                 (None, other) => other.map(|other| other.into_owned()),
             },
             size: record.size,
@@ -380,13 +389,19 @@ pub struct FileRecord<'a> {
     pub uploaded: Option<i64>,
 }
 
-fn hex(digest: &[u8; 32]) -> String {
+fn hex(before: &str, digest: &[u8; 32]) -> String {
+    let mut text = String::with_capacity(before.len() + 64);
+    text.push_str(before);
+    push_hex(&mut text, digest);
+    text
+}
+
+fn push_hex(text: &mut String, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    digest
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .map(|digit| char::from(DIGITS[usize::from(digit)]))
-        .collect()
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    for digit in digits {
+        text.push(char::from(DIGITS[usize::from(digit)]));
+    }
 }
 
 #[cfg(test)]

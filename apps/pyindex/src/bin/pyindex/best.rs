@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -194,8 +195,11 @@ impl Lines {
 }
 
 /// Without the characters that give commands to a terminal.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    match text.contains(char::is_control) {
+        true => Cow::Owned(text.chars().filter(|c| !c.is_control()).collect()),
+        false => Cow::Borrowed(text),
+    }
 }
 
 fn to_json(

@@ -1,7 +1,7 @@
 //! The indexes, and the tables of their pages.
 
 use std::borrow::Cow;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -110,10 +110,6 @@ impl Indexes {
         };
         let proxies = proxies(&configuration.proxies)?;
         let opened = || -> anyhow::Result<Client> {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&directory)?;
             let mut options = Options::private();
             options.secret = Some(secret(&directory)?);
             options.offline = args.offline;
@@ -406,29 +402,56 @@ fn proxies(configured: &Proxies) -> anyhow::Result<Vec<Proxy>> {
     Ok(http.into_iter().chain(https).collect())
 }
 
-/// The secret with which credentials are digested. It is made once for each directory.
+/// The secret with which credentials are digested. It is made once for each directory, with the directory.
 fn secret(directory: &Path) -> io::Result<Secret> {
     let path = directory.join("secret");
-    if !path.exists() {
-        let mut random = [0; 16];
-        File::open("/dev/urandom")?.read_exact(&mut random)?;
-        // Only its owner can read it.
-        let mut file = tempfile::NamedTempFile::new_in(directory)?;
-        file.write_all(&random)?;
-        // Another process may have been faster.
-        if let Err(e) = file.persist_noclobber(&path)
-            && e.error.kind() != io::ErrorKind::AlreadyExists
-        {
-            return Err(e.error);
+    let file = match File::open(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            make_secret(directory, &path)?;
+            File::open(&path)?
+        }
+        opened => opened?,
+    };
+    // One byte more than it has, to see that it ends.
+    let mut bytes = [0; SECRET + 1];
+    let mut found = 0;
+    while let Some(rest) = bytes.get_mut(found..).filter(|rest| !rest.is_empty()) {
+        match (&file).read(rest)? {
+            0 => break,
+            more => found += more,
         }
     }
-    let bytes = fs::read(&path)?;
-    let found = bytes.len();
-    let bytes = bytes.try_into().map_err(|_| {
-        io::Error::other(format!(
-            "{} has {found} bytes, and allowed are 16; remove it, and what is stored for credentials is fetched anew",
-            path.display()
-        ))
-    })?;
-    Ok(Secret::new(bytes))
+    match bytes.first_chunk().filter(|_| found == SECRET) {
+        Some(secret) => Ok(Secret::new(*secret)),
+        None => {
+            let found = match found > SECRET {
+                true => format!("more than {SECRET}"),
+                false => found.to_string(),
+            };
+            Err(io::Error::other(format!(
+                "{} has {found} bytes, and allowed are {SECRET}; remove it, and what is stored for credentials is fetched anew",
+                path.display()
+            )))
+        }
+    }
+}
+
+/// Bytes of a secret.
+const SECRET: usize = 16;
+
+fn make_secret(directory: &Path, path: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    let mut random = [0; SECRET];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    // Only its owner can read it.
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(&random)?;
+    // Another process may have been faster.
+    match file.persist_noclobber(path) {
+        Err(e) if e.error.kind() != io::ErrorKind::AlreadyExists => Err(e.error),
+        _ => Ok(()),
+    }
 }

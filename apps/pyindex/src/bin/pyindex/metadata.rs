@@ -128,5 +128,5 @@ fn fetch(indexes: &Indexes, url: &str, headers: http::HeaderMap) -> anyhow::Resu
         indexes.client().idle().await;
         Ok(text)
     });
-    fetched.with_context(|| plain(url))
+    fetched.with_context(|| plain(url).into_owned())
 }
