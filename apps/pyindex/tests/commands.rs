@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use flate2::Compression;
@@ -27,6 +27,8 @@ struct Index {
     answers: Arc<Mutex<HashMap<String, Answer>>>,
     asked: Arc<Mutex<Vec<Asked>>>,
     is_gone: Arc<Mutex<bool>>,
+    /// Whether what is asked for below `/held/` is answered, and who waits for that.
+    released: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Index {
@@ -37,7 +39,9 @@ impl Index {
             answers: Arc::default(),
             asked: Arc::default(),
             is_gone: Arc::default(),
+            released: Arc::default(),
         };
+        let released = Arc::clone(&index.released);
         let (answers, asked, is_gone) = (
             Arc::clone(&index.answers),
             Arc::clone(&index.asked),
@@ -47,10 +51,11 @@ impl Index {
             for stream in listener.incoming() {
                 let (answers, asked) = (Arc::clone(&answers), Arc::clone(&asked));
                 let is_gone = Arc::clone(&is_gone);
+                let released = Arc::clone(&released);
                 thread::spawn(move || {
                     // A client that leaves is no failure.
                     if !*is_gone.lock().unwrap() {
-                        serve(&stream.unwrap(), &answers, &asked).ok();
+                        serve(&stream.unwrap(), &answers, &asked, &released).ok();
                     }
                 });
             }
@@ -85,6 +90,11 @@ impl Index {
         self.take().into_iter().map(|(path, _)| path).collect()
     }
 
+    fn release(&self) {
+        *self.released.0.lock().unwrap() = true;
+        self.released.1.notify_all();
+    }
+
     fn go(&self) {
         *self.is_gone.lock().unwrap() = true;
     }
@@ -94,6 +104,7 @@ fn serve(
     stream: &TcpStream,
     answers: &Mutex<HashMap<String, Answer>>,
     asked: &Mutex<Vec<Asked>>,
+    (is_released, waiting): &(Mutex<bool>, Condvar),
 ) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream).lines();
     loop {
@@ -108,6 +119,14 @@ fn serve(
                 break;
             };
             fields.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+        }
+        if path.starts_with("/held/") {
+            let wait = |released: &mut bool| !*released;
+            drop(
+                waiting
+                    .wait_while(is_released.lock().unwrap(), wait)
+                    .unwrap(),
+            );
         }
         let missing = || (404, String::new(), b"no such page".to_vec());
         let (mut status, head, mut body) = answers
@@ -1001,6 +1020,49 @@ fn offline_the_first_page_counts_that_is_stored() {
         format!("pyindex: {first_url}/other/ is not stored, and --offline asks nobody\n")
     );
     assert_eq!((first.paths().len(), second.paths().len()), (0, 0));
+}
+
+#[test]
+fn a_terminal_shows_a_bar_before_the_first_page_has_come() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let file = wheel("some", "1.0", json!({}));
+    index.page_at("/held/simple/some/", "some", json!([file]));
+    let command = format!(
+        "{} best some --python 3.12 --platform {} --index-url http://{}/held/simple",
+        env!("CARGO_BIN_EXE_pyindex"),
+        TARGET[3],
+        index.address
+    );
+    // It makes a terminal for the command.
+    let mut script = Command::new("script")
+        .args(["-qefc", &command, "/dev/null"])
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("TERM", "xterm")
+        .env("HOME", home.path())
+        .env("PIP_CONFIG_FILE", "/dev/null")
+        .env("UV_NO_CONFIG", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = script.stdout.take().unwrap();
+    let mut shown = String::new();
+    let mut bytes = [0; 4096];
+    // The page comes only when the bar is there.
+    loop {
+        let found = out.read(&mut bytes).unwrap();
+        shown.push_str(&String::from_utf8_lossy(&bytes[..found]));
+        if shown.contains("0/1 pages") {
+            index.release();
+        }
+        if found == 0 {
+            break;
+        }
+    }
+    assert!(script.wait().unwrap().success(), "{shown}");
+    assert!(shown.contains("some==1.0 "), "{shown}");
 }
 
 #[test]

@@ -26,6 +26,7 @@ use pyindex::{
 use reqwest::{NoProxy, Proxy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use url::Url;
 
 use crate::args::Common;
@@ -260,10 +261,15 @@ impl Indexes {
                 let (name, is_offline) = (names[at].clone(), self.is_offline);
                 tasks.spawn(async move { (at, fetch(&client, &indexes, &name, is_offline).await) });
             }
-            match tasks.join_next().await {
-                None => break,
-                Some(Ok(page)) => done.push(page),
-                Some(Err(e)) => {
+            match timeout(Progress::EVERY, tasks.join_next()).await {
+                // The first page may be a slow one.
+                Err(_) => {
+                    progress.show();
+                    continue;
+                }
+                Ok(None) => break,
+                Ok(Some(Ok(page))) => done.push(page),
+                Ok(Some(Err(e))) => {
                     if let Ok(panic) = e.try_into_panic() {
                         std::panic::resume_unwind(panic);
                     }
@@ -350,6 +356,9 @@ struct Progress {
 }
 
 impl Progress {
+    /// How long nothing may be shown.
+    const EVERY: Duration = Duration::from_secs(1);
+
     fn new(count: usize) -> Self {
         Self {
             started: Instant::now(),
@@ -361,9 +370,11 @@ impl Progress {
 
     fn add(&mut self) {
         self.done += 1;
-        if self.bar.is_none()
-            && self.started.elapsed() > Duration::from_secs(1)
-            && io::stderr().is_terminal()
+        self.show();
+    }
+
+    fn show(&mut self) {
+        if self.bar.is_none() && self.started.elapsed() >= Self::EVERY && io::stderr().is_terminal()
         {
             let bar = ProgressBar::new(self.count);
             let style = ProgressStyle::with_template("{pos}/{len} pages {wide_bar}");
@@ -372,6 +383,8 @@ impl Progress {
         }
         if let Some(bar) = &self.bar {
             bar.set_position(self.done);
+            // A position that stays is not drawn.
+            bar.tick();
         }
     }
 }
