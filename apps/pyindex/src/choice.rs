@@ -84,7 +84,7 @@ pub struct Choice {
 ///
 /// * Pre-releases count if [`Wanted::prereleases`] says so, if a specifier names one, or if no other version is allowed and
 ///   has a file for the target.
-/// * Yanked files count only if a specifier pins their version with `==` or `===`, and if it has no other.
+/// * Yanked files count only if a specifier pins their version with `==` or `===`, and if all files that would do are yanked.
 /// * What requires-python has that are no specifiers takes every Python.
 #[derive(Debug, Clone)]
 pub struct Chooser {
@@ -146,6 +146,11 @@ impl Chooser {
         Ok(choice)
     }
 
+    /// What it chooses for.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
     fn begin(&mut self, table: &IndexTable<'_>) {
         self.ranks.clear();
         self.ranks.resize(table.tails(), UNKNOWN);
@@ -161,7 +166,8 @@ impl Chooser {
         prereleases: bool,
     ) -> io::Result<(Option<Choice>, bool)> {
         let (least, greatest) = wanted.specifiers.bounds();
-        let mut yanked_fits = false;
+        // The best file of the newest version that has only yanked ones.
+        let mut fallback = None;
         for version in (0..last(table, greatest)?).rev() {
             let row = table.version_row(version)?;
             let (key, flags) = (SortKey(row.key.get()), KeyFlags(row.flags));
@@ -196,17 +202,14 @@ impl Chooser {
                     *of_kind = Some((Choice { version, file }, rank));
                 }
             }
-            yanked_fits |= yanked.is_some();
-            let pinned = if wanted.specifiers.pins() {
-                yanked
-            } else {
-                None
-            };
-            if let Some((choice, _)) = best.or(pinned) {
+            if let Some((choice, _)) = best {
                 return Ok((Some(choice), true));
             }
+            fallback = fallback.or(yanked);
         }
-        Ok((None, yanked_fits))
+        let others = fallback.is_some();
+        let pinned = fallback.filter(|_| wanted.specifiers.pins());
+        Ok((pinned.map(|(choice, _)| choice), others))
     }
 
     #[inline]
@@ -422,7 +425,7 @@ pub enum Why<'a> {
     NotAllowed,
     /// It is a pre-release.
     Prerelease,
-    /// All files that would do are yanked. The index may say why.
+    /// All its files that would do are yanked. The index may say why.
     Yanked(Option<Cow<'a, str>>),
     /// Files that would do require another Python.
     Python {
@@ -450,8 +453,13 @@ impl fmt::Display for Why<'_> {
         match self {
             Self::NotAllowed => f.write_str("the specifiers do not allow it"),
             Self::Prerelease => f.write_str("it is a pre-release; --pre allows them"),
-            Self::Yanked(None) => f.write_str("it is yanked; only == takes it"),
-            Self::Yanked(Some(reason)) => write!(f, "it is yanked ({reason}); only == takes it"),
+            Self::Yanked(None) => {
+                f.write_str("it is yanked; only == takes it, if all else is yanked")
+            }
+            Self::Yanked(Some(reason)) => write!(
+                f,
+                "it is yanked ({reason}); only == takes it, if all else is yanked"
+            ),
             Self::Python { requires, files } => {
                 write!(
                     f,

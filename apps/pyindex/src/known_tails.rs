@@ -4,6 +4,10 @@ use std::hash::{BuildHasher, RandomState};
 /// How many bytes of texts are remembered: the wheels of 266 real projects have 1,807 ends of names, with 91 KB.
 const MOST: usize = 1 << 20;
 
+/// How many ends of names there is room for from the first one on: the pages of most projects have fewer. Their texts have some
+/// 50 bytes each.
+const FIRST: usize = 100;
+
 /// Ranks of ends of names. It allocates as it grows, and not for each.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct KnownTails {
@@ -36,6 +40,10 @@ impl KnownTails {
         let start = self.texts.len();
         let end = start.saturating_add(text.len());
         if !is_taken && end <= MOST {
+            if self.ranks.is_empty() {
+                self.ranks.reserve(FIRST);
+                self.texts.reserve(50 * FIRST);
+            }
             self.texts.push_str(text);
             self.ranks.insert(hash, Known { start, end, rank });
         }

@@ -29,7 +29,7 @@ let file = table.file(choice.version, choice.file)?;
 assert_eq!(file.url, "https://index.example/simple/some/some-1.0-py3-none-any.whl");
 
 let newer = chooser.explain(&table, &wanted, Some(choice))?;
-assert_eq!(newer[0].why.to_string(), "it is yanked (breaks builds); only == takes it");
+assert_eq!(newer[0].why.to_string(), "it is yanked (breaks builds); only == takes it, if all else is yanked");
 assert_eq!(newer[1].why.to_string(), "its files that would do need another Python (>=3.13; 1 files)");
 # Ok::<(), Box<dyn std::error::Error>>(())
 ```
@@ -60,7 +60,7 @@ mod tags;
 mod version_parts;
 
 pub use choice::{Choice, Chooser, Refused, Target, Wanted, Why};
-pub use page::{LARGEST_PAGE, PageError, PageForm, table_of_page};
+pub use page::{LARGEST_PAGE, PageError, PageForm, decoded, table_of_page, table_of_whole_page};
 pub use parts::in_parts;
 pub use project_name::{ProjectName, ProjectNameError};
 pub use specifiers::{SpecifierError, Specifiers};

@@ -1,8 +1,18 @@
-use std::num::NonZero;
 use std::thread;
 
 /// With fewer items for each thread, starting it takes as long as what it does.
 const LEAST: usize = 32;
+
+/// More threads than these would still be starting when the others have ended.
+const MOST: usize = 8;
+
+/// How many processors this thread may run on, up to [`MOST`]. The standard library also reads the quota of the control group,
+/// from three files, which takes some 50 µs.
+fn processors() -> usize {
+    let allowed = rustix::thread::sched_getaffinity(None);
+    let allowed = allowed.map_or(1, |allowed| allowed.count());
+    usize::try_from(allowed).unwrap_or(MOST).clamp(1, MOST)
+}
 
 /// Gives a part of the items to each processor, all at once. What `work` makes of the parts comes in the order of the items.
 ///
@@ -12,8 +22,7 @@ pub fn in_parts<T: Sync, R: Send>(items: &[T], work: impl Fn(&[T]) -> Vec<R> + S
     if most < 2 {
         return work(items);
     }
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    let mut parts = items.chunks(items.len().div_ceil(most.min(processors)));
+    let mut parts = items.chunks(items.len().div_ceil(most.min(processors())));
     let own = parts.next().unwrap_or_default();
     thread::scope(|scope| {
         let others: Vec<_> = parts.map(|part| scope.spawn(|| work(part))).collect();
@@ -43,7 +52,7 @@ mod tests {
 
     #[test]
     fn many_items_are_worked_on_by_all_processors_at_once() {
-        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let processors = processors();
         let barrier = std::sync::Barrier::new(processors);
         // Each waits until all have begun.
         let made = in_parts(&vec![(); LEAST * processors], |part| {

@@ -164,3 +164,55 @@ fn the_highest_build_wins_and_kinds_can_be_excluded() {
         None
     );
 }
+
+#[test]
+fn a_yanked_file_is_chosen_only_if_all_are_yanked() {
+    let name = pyindex::ProjectName::parse("some").unwrap();
+    let mut chooser = Chooser::new(target("3.12.0", "win_amd64"));
+    for (files, specifier, chosen) in [
+        // One of the versions that == allows has a label, and is the newer one.
+        (
+            &[("some-1.0.zip", false), ("some-1.0+cpu.zip", true)][..],
+            "==1.0",
+            Some("some-1.0.zip"),
+        ),
+        (
+            &[("some-1.0.zip", true), ("some-1.0+cpu.zip", false)],
+            "==1.0",
+            Some("some-1.0+cpu.zip"),
+        ),
+        (
+            &[("some-1.0.zip", true), ("some-1.0+cpu.zip", true)],
+            "==1.0",
+            Some("some-1.0+cpu.zip"),
+        ),
+        (
+            &[("some-1.0.zip", true), ("some-1.0.tar.gz", false)],
+            "==1.0",
+            Some("some-1.0.tar.gz"),
+        ),
+        (&[("some-1.0.zip", true)], "===1.0", Some("some-1.0.zip")),
+        (&[("some-1.0.zip", true)], "==1.*", None),
+        (&[("some-1.0.zip", true)], "", None),
+    ] {
+        let files: Vec<_> = files
+            .iter()
+            .map(|(name, yanked)| {
+                format!(r#"{{"filename": "{name}", "url": "{name}", "hashes": {{}}, "yanked": {yanked}}}"#)
+            })
+            .collect();
+        let page = format!(r#"{{"files": [{}]}}"#, files.join(","));
+        let bytes = pyindex::table_of_page(
+            &name,
+            &"https://a.example/some/".parse().unwrap(),
+            pyindex::PageForm::Json,
+            page.as_bytes(),
+        )
+        .unwrap();
+        let table = view(&bytes);
+        let specifiers = Specifiers::parse(specifier).unwrap();
+        let choice = chooser.choose(&table, &Wanted::of(&specifiers)).unwrap();
+        let found = choice.map(|choice| table.file(choice.version, choice.file).unwrap().name);
+        assert_eq!(found.as_deref(), chosen, "{specifier} {page}");
+    }
+}

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -25,6 +27,8 @@ struct Index {
     answers: Arc<Mutex<HashMap<String, Answer>>>,
     asked: Arc<Mutex<Vec<Asked>>>,
     is_gone: Arc<Mutex<bool>>,
+    /// Whether what is asked for below `/held/` is answered, and who waits for that.
+    released: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Index {
@@ -35,7 +39,9 @@ impl Index {
             answers: Arc::default(),
             asked: Arc::default(),
             is_gone: Arc::default(),
+            released: Arc::default(),
         };
+        let released = Arc::clone(&index.released);
         let (answers, asked, is_gone) = (
             Arc::clone(&index.answers),
             Arc::clone(&index.asked),
@@ -45,10 +51,11 @@ impl Index {
             for stream in listener.incoming() {
                 let (answers, asked) = (Arc::clone(&answers), Arc::clone(&asked));
                 let is_gone = Arc::clone(&is_gone);
+                let released = Arc::clone(&released);
                 thread::spawn(move || {
                     // A client that leaves is no failure.
                     if !*is_gone.lock().unwrap() {
-                        serve(&stream.unwrap(), &answers, &asked).ok();
+                        serve(&stream.unwrap(), &answers, &asked, &released).ok();
                     }
                 });
             }
@@ -66,9 +73,13 @@ impl Index {
     }
 
     fn page(&self, name: &str, files: Value) {
+        self.page_at(&format!("/simple/{name}/"), name, files);
+    }
+
+    fn page_at(&self, path: &str, name: &str, files: Value) {
         let page = json!({"meta": {"api-version": "1.1"}, "name": name, "files": files});
         let fields = "content-type: application/vnd.pypi.simple.v1+json\r\ncache-control: max-age=600\r\netag: \"1\"\r\n";
-        self.set(&format!("/simple/{name}/"), 200, fields, page.to_string());
+        self.set(path, 200, fields, page.to_string());
     }
 
     fn take(&self) -> Vec<Asked> {
@@ -77,6 +88,11 @@ impl Index {
 
     fn paths(&self) -> Vec<String> {
         self.take().into_iter().map(|(path, _)| path).collect()
+    }
+
+    fn release(&self) {
+        *self.released.0.lock().unwrap() = true;
+        self.released.1.notify_all();
     }
 
     fn go(&self) {
@@ -88,6 +104,7 @@ fn serve(
     stream: &TcpStream,
     answers: &Mutex<HashMap<String, Answer>>,
     asked: &Mutex<Vec<Asked>>,
+    (is_released, waiting): &(Mutex<bool>, Condvar),
 ) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream).lines();
     loop {
@@ -103,6 +120,14 @@ fn serve(
             };
             fields.insert(name.to_ascii_lowercase(), value.trim().to_owned());
         }
+        if path.starts_with("/held/") {
+            let wait = |released: &mut bool| !*released;
+            drop(
+                waiting
+                    .wait_while(is_released.lock().unwrap(), wait)
+                    .unwrap(),
+            );
+        }
         let missing = || (404, String::new(), b"no such page".to_vec());
         let (mut status, head, mut body) = answers
             .lock()
@@ -110,16 +135,17 @@ fn serve(
             .get(&path)
             .cloned()
             .unwrap_or_else(missing);
-        if fields.contains_key("if-none-match") && status == 200 {
+        let is_same = |etag: &String| head.contains(&format!("etag: {etag}\r\n"));
+        if fields.get("if-none-match").is_some_and(is_same) && status == 200 {
             (status, body) = (304, Vec::new());
         }
         asked.lock().unwrap().push((path, fields));
         let mut stream = stream;
-        write!(
-            stream,
-            "HTTP/1.1 {status} X\r\n{head}content-length: {}\r\n\r\n",
-            body.len()
-        )?;
+        let len = match head.contains("content-length: ") {
+            true => String::new(),
+            false => format!("content-length: {}\r\n", body.len()),
+        };
+        write!(stream, "HTTP/1.1 {status} X\r\n{head}{len}\r\n")?;
         stream.write_all(&body)?;
     }
 }
@@ -142,7 +168,11 @@ struct Outcome {
 fn run(home: &Path, environment: &[(&str, &str)], args: &[&str]) -> Outcome {
     let output = Command::new(env!("CARGO_BIN_EXE_pyindex"))
         .args(args)
+        .current_dir(home)
         .env_clear()
+        // Whatever this system is configured with.
+        .env("PIP_CONFIG_FILE", "/dev/null")
+        .env("UV_NO_CONFIG", "1")
         .env("HOME", home)
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .envs(environment.iter().copied())
@@ -195,7 +225,7 @@ fn the_best_file_is_found_in_what_is_stored() {
     assert_eq!(
         explained.stdout,
         format!(
-            "{expected}  3.0rc1: it is a pre-release; --pre allows them\n  2.1: it is yanked (broken); only == takes it\n  \
+            "{expected}  3.0rc1: it is a pre-release; --pre allows them\n  2.1: it is yanked (broken); only == takes it, if all else is yanked\n  \
              2.0: its files that would do need another Python (>=3.13; 1 files)\n"
         )
     );
@@ -258,14 +288,15 @@ fn the_first_index_that_has_a_project_is_the_only_one() {
     public.page("own", json!([wheel("own", "9.0", json!({}))]));
     public.page("other", json!([wheel("other", "2.0", json!({}))]));
     let (private_url, public_url) = (private.url(), public.url());
-    fs::create_dir_all(home.path().join(".config/pip")).unwrap();
+    let file = home.path().join("named.conf");
     fs::write(
-        home.path().join(".config/pip/pip.conf"),
+        &file,
         format!("[global]\nindex-url = {public_url}\nextra-index-url = {private_url}\n"),
     )
     .unwrap();
+    let named = ("PIP_CONFIG_FILE", file.to_str().unwrap());
     let args = [&["best", "own", "other"], &TARGET[..]].concat();
-    let found = run(home.path(), &[], &args);
+    let found = run(home.path(), &[named], &args);
     let versions: Vec<_> = found
         .stdout
         .lines()
@@ -274,14 +305,14 @@ fn the_first_index_that_has_a_project_is_the_only_one() {
     assert_eq!(versions, ["own==1.0", "other==2.0"], "{}", found.stderr);
     assert_eq!(public.paths(), ["/simple/other/"]);
     // The environment counts before the files.
-    let found = run(home.path(), &[("PIP_INDEX_URL", &public_url)], &args);
+    let found = run(home.path(), &[named, ("PIP_INDEX_URL", &public_url)], &args);
     assert_eq!(
         found.stdout.lines().next().unwrap().split(' ').next(),
         Some("own==1.0")
     );
     let missing = run(
         home.path(),
-        &[],
+        &[named],
         &[&["best", "none", "own"], &TARGET[..]].concat(),
     );
     assert_eq!(missing.code, 1);
@@ -400,6 +431,177 @@ fn credentials_are_sent_to_their_index_and_stored_nowhere() {
     );
 }
 
+#[test]
+fn a_secret_that_is_damaged_is_said_to_be_so() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    index.page("some", json!([wheel("some", "1.0", json!({}))]));
+    assert_eq!(best(home.path(), &index, &["some"]).code, 0);
+    let directory = home.path().join(".cache/brisk/pyindex");
+    let secret = directory.join("secret");
+    assert_eq!(fs::read(&secret).unwrap().len(), 16);
+    for (bytes, found) in [(15, "15"), (17, "more than 16")] {
+        fs::write(&secret, vec![7; bytes]).unwrap();
+        let wrong = best(home.path(), &index, &["some"]);
+        assert_eq!(wrong.code, 2);
+        assert_eq!(
+            wrong.stderr,
+            format!(
+                "pyindex: {}: {} has {found} bytes, and allowed are 16; remove it, and what is stored for credentials is fetched \
+                 anew\n",
+                directory.display(),
+                secret.display()
+            )
+        );
+    }
+    fs::remove_file(&secret).unwrap();
+    assert_eq!(best(home.path(), &index, &["some"]).code, 0);
+}
+
+#[test]
+fn keyring_is_asked_for_the_url_and_then_for_the_host() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    index.page("some", json!([wheel("some", "1.0", json!({}))]));
+    let keyring = home.path().join("keyring");
+    let log = home.path().join("log");
+    // It knows the host only.
+    let script = format!(
+        "#!/bin/sh\necho \"$@\" >> {}\ncase $2 in http*) exit 1;; *) echo s3cr3t;; esac\n",
+        log.display()
+    );
+    // No process of this test has it open to write when it is started.
+    let write = "printf %s \"$1\" > \"$2\" && chmod +x \"$2\"";
+    let written = Command::new("sh")
+        .args(["-c", write, "sh", &script])
+        .arg(&keyring)
+        .status();
+    assert!(written.unwrap().success());
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", home.path().display());
+    let with = index.url().replace("//", "//me@");
+    let args = [&["best", "--refresh", "some"], &TARGET[..]].concat();
+    for (provider, option, authorization) in [
+        (
+            ("PIP_KEYRING_PROVIDER", "subprocess"),
+            None,
+            "Basic bWU6czNjcjN0",
+        ),
+        (
+            ("UV_KEYRING_PROVIDER", "subprocess"),
+            None,
+            "Basic bWU6czNjcjN0",
+        ),
+        (
+            ("UV_KEYRING_PROVIDER", "disabled"),
+            Some("--keyring"),
+            "Basic bWU6czNjcjN0",
+        ),
+        (("UV_KEYRING_PROVIDER", "disabled"), None, "Basic bWU6"),
+    ] {
+        let environment = [("PATH", &*path), ("UV_DEFAULT_INDEX", &with), provider];
+        let options: Vec<_> = option.into_iter().collect();
+        let found = run(home.path(), &environment, &[&args[..], &options].concat());
+        assert_eq!(found.code, 0, "{}", found.stderr);
+        assert_eq!(
+            index.take()[0].1["authorization"],
+            authorization,
+            "{provider:?}"
+        );
+    }
+    let asked = format!("get {}/ me\nget {} me\n", index.url(), index.address);
+    assert_eq!(fs::read_to_string(&log).unwrap(), asked.repeat(3));
+    fs::remove_file(&keyring).unwrap();
+    let environment = [("PATH", "/"), ("UV_DEFAULT_INDEX", &*with)];
+    let found = run(
+        home.path(),
+        &environment,
+        &[&args[..], &["--keyring"]].concat(),
+    );
+    assert_eq!(
+        found.stderr,
+        "pyindex: the command keyring cannot be started; install it, or write the password to a netrc file: No such file or \
+         directory (os error 2)\n"
+    );
+}
+
+#[test]
+fn a_netrc_file_has_credentials_for_hosts_of_files() {
+    let home = tempfile::tempdir().unwrap();
+    let (index, files) = (Index::start(), Index::start());
+    // Another name of the same host.
+    let url = format!(
+        "http://{}/some-1.0.zip",
+        files.address.replace("127.0.0.1", "localhost")
+    );
+    let file = json!({"filename": "some-1.0.zip", "url": url, "hashes": {}, "core-metadata": true});
+    index.page("some", json!([file]));
+    files.set("/some-1.0.zip.metadata", 200, "", "Name: some");
+    fs::write(
+        home.path().join(".netrc"),
+        "machine localhost login me password other\n",
+    )
+    .unwrap();
+    let index_url = index.url();
+    let args = [
+        &["metadata", "--index-url", &index_url, "some"],
+        &TARGET[..],
+    ]
+    .concat();
+    let found = run(home.path(), &[], &args);
+    assert_eq!(found.stdout, "Name: some", "{}", found.stderr);
+    assert_eq!(files.take()[0].1["authorization"], "Basic bWU6b3RoZXI=");
+    assert!(!index.take()[0].1.contains_key("authorization"));
+}
+
+#[test]
+fn proxies_are_those_of_pip_uv_and_the_environment() {
+    let home = tempfile::tempdir().unwrap();
+    let (proxy, other) = (Index::start(), Index::start());
+    let page = json!({"files": [wheel("some", "1.0", json!({}))]}).to_string();
+    let path = "http://index.example/simple/some/";
+    for index in [&proxy, &other] {
+        let fields = "content-type: application/vnd.pypi.simple.v1+json\r\n";
+        index.set(path, 200, fields, page.clone());
+    }
+    let url = format!("http://{}", proxy.address);
+    let other_url = format!("http://{}", other.address);
+    let file = |name: &str, text: String| {
+        let file = home.path().join(name);
+        fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let pip = file("pip.conf", format!("[global]\nproxy = {url}\n"));
+    let uv = file("uv.toml", format!("http-proxy = '{url}'\n"));
+    let index = ("PIP_INDEX_URL", "http://index.example/simple");
+    let environment = ("HTTP_PROXY", other_url.as_str());
+    let args = [&["best", "--refresh", "some"], &TARGET[..]].concat();
+    for variables in [
+        vec![("http_proxy", url.as_str())],
+        vec![("ALL_PROXY", url.as_str())],
+        vec![environment, ("PIP_PROXY", &url)],
+        vec![environment, ("NO_PROXY", "*"), ("PIP_CONFIG_FILE", &pip)],
+        vec![environment, ("UV_CONFIG_FILE", &uv)],
+    ] {
+        let found = run(home.path(), &[&[index], &variables[..]].concat(), &args);
+        assert_eq!(found.code, 0, "{variables:?}: {}", found.stderr);
+        assert_eq!(
+            (proxy.paths(), other.paths()),
+            (vec![path.to_owned()], vec![]),
+            "{variables:?}"
+        );
+    }
+    let wrong = run(
+        home.path(),
+        &[index, ("PIP_PROXY", "http://a b:secret")],
+        &args,
+    );
+    assert_eq!(
+        wrong.stderr,
+        "pyindex: PIP_PROXY names a proxy that is no URL; correct it there\n"
+    );
+}
+
 fn files_below(directory: &Path) -> Vec<std::path::PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -425,10 +627,10 @@ fn a_page_that_is_refused_leaves_the_one_before() {
         "content-type: text/html\r\netag: \"2\"\r\n",
         log_in,
     );
-    // The index of this test sends a 304 to conditions, so a plain page comes only to who has none.
-    let other = tempfile::tempdir().unwrap();
-    let refused = best(other.path(), &index, &["some"]);
+    let refused = best(home.path(), &index, &["--refresh", "some"]);
     assert_eq!(refused.code, 2);
+    let asked = index.take().pop().unwrap();
+    assert_eq!(asked.1["if-none-match"], "\"1\"");
     let url = index.url();
     assert!(
         refused.stderr.starts_with(&format!(
@@ -437,8 +639,12 @@ fn a_page_that_is_refused_leaves_the_one_before() {
         "{}",
         refused.stderr
     );
-    assert_eq!(best(home.path(), &index, &["some"]).code, 0);
+    // What was stored is still there, and is fresh.
+    let found = best(home.path(), &index, &["some"]);
+    assert!(found.stdout.starts_with("some==1.0 "), "{}", found.stderr);
+    assert_eq!(index.paths().len(), 0);
     index.set("/simple/some/", 503, "", "");
+    let other = tempfile::tempdir().unwrap();
     let failed = best(other.path(), &index, &["some"]);
     assert!(
         failed
@@ -446,6 +652,153 @@ fn a_page_that_is_refused_leaves_the_one_before() {
             .ends_with("the index answers 503 Service Unavailable; try again later\n"),
         "{}",
         failed.stderr
+    );
+}
+
+#[test]
+fn files_that_are_left_out_are_counted_by_reason() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let names = [
+        "some-1.0.zip",
+        "some-1.0-py2.7.egg",
+        "some-1.0.exe",
+        "other-1.0.zip",
+        "some-99999999999999999999999.zip",
+        "some-not.a.version.zip",
+        "some-1.0-any.whl",
+    ];
+    let page = |names: &[&str]| {
+        let files = names
+            .iter()
+            .map(|name| json!({"filename": name, "url": name, "hashes": {}}));
+        files.collect::<Value>()
+    };
+    index.page("some", page(&names));
+    let told = "6 files of the page are left out: 2 of kinds that no installer takes, 1 of other projects, 2 with versions that \
+                PEP 440 does not know, 1 with too few or too many parts in their names";
+    let url = format!("http://{}/simple/some/some-1.0.zip", index.address);
+    assert_eq!(
+        best(home.path(), &index, &["some"]).stdout,
+        format!("some==1.0 {url}\n")
+    );
+    assert_eq!(
+        best(home.path(), &index, &["--explain", "some"]).stdout,
+        format!("some==1.0 {url}\n  {told}\n")
+    );
+    assert_eq!(
+        best(home.path(), &index, &["some>1"]).stderr,
+        format!(
+            "pyindex: no file of some will do for \"some>1\"\n  1.0: the specifiers do not allow it\n  {told}\n"
+        )
+    );
+    let counts = json!({"kind": 2, "project": 1, "version": 2, "form": 1});
+    let json: Value =
+        serde_json::from_str(&best(home.path(), &index, &["--json", "some"]).stdout).unwrap();
+    assert_eq!(json[0]["left_out"], counts);
+
+    index.page("none", page(&["none-1.0.exe"]));
+    let index_url = index.url();
+    let list = |more: &[&str]| {
+        let args = ["versions", "--index-url", &index_url];
+        run(home.path(), &[], &[&args[..], &TARGET, more].concat())
+    };
+    assert_eq!(
+        list(&["none"]).stderr,
+        "pyindex: no version of none has a file that will do\n  1 files of the page are left out: 1 of kinds that no installer \
+         takes\n"
+    );
+    let json: Value = serde_json::from_str(&list(&["--json", "some"]).stdout).unwrap();
+    assert_eq!(json["left_out"], counts);
+}
+
+#[test]
+fn pages_that_are_too_long_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let most = 128 << 20;
+    // It is refused before it comes.
+    let long = format!(
+        "content-type: text/html\r\ncontent-length: {}\r\n",
+        most + 1
+    );
+    index.set("/simple/long/", 200, &long, "");
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    for _ in 0..128 {
+        encoder.write_all(&[b' '; 1 << 20]).unwrap();
+    }
+    encoder.write_all(b" ").unwrap();
+    let packed = encoder.finish().unwrap();
+    let len = packed.len();
+    let fields = "content-type: text/html\r\ncontent-encoding: gzip\r\n";
+    index.set("/simple/packed/", 200, fields, packed);
+    index.page("some", json!([wheel("some", "1.0", json!({}))]));
+    let found = best(home.path(), &index, &["long", "packed", "some"]);
+    assert_eq!(found.code, 2);
+    assert!(found.stdout.starts_with("some==1.0 "), "{}", found.stderr);
+    let url = index.url();
+    assert_eq!(
+        found.stderr,
+        format!(
+            "pyindex: {url}/long/: the body of a response has more than the {most} bytes that are allowed\n\
+             pyindex: {url}/packed/: the {len} bytes of the answer become more than {most}, which are allowed; check the index URL\n"
+        )
+    );
+}
+
+#[test]
+fn pages_come_compressed() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let gzip = |text: &str| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    let file = wheel("some", "1.0", json!({"core-metadata": true}));
+    let page = gzip(&json!({"name": "some", "files": [file]}).to_string());
+    let fields = "content-type: application/vnd.pypi.simple.v1+json\r\ncache-control: max-age=600\r\nvary: accept-encoding\r\n";
+    let packed = format!("{fields}content-encoding: gzip\r\n");
+    index.set("/simple/some/", 200, &packed, page.clone());
+    for requests in [1, 0] {
+        let found = best(home.path(), &index, &["some"]);
+        assert!(found.stdout.starts_with("some==1.0 "), "{}", found.stderr);
+        let asked = index.take();
+        assert_eq!(asked.len(), requests);
+        for (_, fields) in asked {
+            assert_eq!(fields["accept-encoding"], "gzip");
+        }
+    }
+    let path = "/files/some-1.0-py3-none-any.whl.metadata";
+    index.set(path, 200, "content-encoding: gzip\r\n", gzip("Name: some"));
+    let url = index.url();
+    let args = [&["metadata", "--index-url", &url, "some"], &TARGET[..]].concat();
+    let found = run(home.path(), &[], &args);
+    assert_eq!(found.stdout, "Name: some", "{}", found.stderr);
+
+    index.set("/simple/cut/", 200, &packed, &page[..page.len() - 1]);
+    let other = format!("{fields}content-encoding: br\r\n");
+    index.set("/simple/other/", 200, &other, "");
+    let html = "content-type: text/html\r\n";
+    let open = "<!doctype html><html><body><a href=open-1.zip>open-1.zip</a>";
+    index.set("/simple/open/", 200, html, open);
+    let found = best(home.path(), &index, &["open", "cut", "other"]);
+    assert_eq!(found.code, 2);
+    assert!(found.stdout.starts_with("open==1 "), "{}", found.stderr);
+    let said: Vec<_> = found.stderr.lines().collect();
+    let [cut, coding] = said[..] else {
+        panic!("{said:?}");
+    };
+    let start = format!(
+        "pyindex: {url}/cut/: the {} bytes of the answer are not whole gzip: ",
+        page.len() - 1
+    );
+    assert!(cut.starts_with(&start), "{cut}");
+    assert_eq!(
+        coding,
+        format!(
+            "pyindex: {url}/other/: the answer has the coding \"br\", and allowed are gzip and none; tell whoever runs the index"
+        )
     );
 }
 
@@ -511,6 +864,208 @@ fn metadata_are_read_from_their_own_file() {
 }
 
 #[test]
+fn metadata_are_asked_for_with_the_credentials_of_their_index() {
+    let home = tempfile::tempdir().unwrap();
+    let (index, files) = (Index::start(), Index::start());
+    let at = |host: &Index| format!("http://{}/f/some-1.0-py3-none-any.whl", host.address);
+    for (project, host) in [("some", &index), ("far", &files)] {
+        let mut file = wheel(project, "1.0", json!({"core-metadata": true}));
+        file["url"] = at(host).into();
+        index.page_at(
+            &format!("/second/simple/{project}/"),
+            project,
+            json!([file]),
+        );
+        host.set(
+            "/f/some-1.0-py3-none-any.whl.metadata",
+            200,
+            "",
+            "Name: some",
+        );
+    }
+    let user = |user: &str, path: &str| format!("http://{user}:x@{}/{path}", index.address);
+    // The one that is asked last has the project.
+    let (first, second) = (
+        user("first", "first/simple"),
+        user("second", "second/simple"),
+    );
+    let base = [
+        "metadata",
+        "--extra-index-url",
+        &first,
+        "--index-url",
+        &second,
+    ];
+    for (project, host, authorization) in [
+        ("some", &index, Some("Basic c2Vjb25kOng=")),
+        ("far", &files, None),
+    ] {
+        let found = run(home.path(), &[], &[&base[..], &TARGET, &[project]].concat());
+        assert_eq!(found.stdout, "Name: some", "{}", found.stderr);
+        let (path, fields) = host.take().pop().unwrap();
+        assert_eq!(path, "/f/some-1.0-py3-none-any.whl.metadata");
+        assert_eq!(
+            fields.get("authorization").map(String::as_str),
+            authorization
+        );
+    }
+    // What is not stored is said to be so.
+    index.page_at(
+        "/second/simple/new/",
+        "new",
+        json!([wheel("new", "1.0", json!({"core-metadata": true}))]),
+    );
+    run(
+        home.path(),
+        &[],
+        &[&["best"], &base[1..], &TARGET, &["new"]].concat(),
+    );
+    let offline = run(
+        home.path(),
+        &[],
+        &[&base[..], &TARGET, &["--offline", "new"]].concat(),
+    );
+    assert_eq!(offline.code, 2);
+    assert_eq!(
+        offline.stderr,
+        format!(
+            "pyindex: http://{}/second/files/new-1.0-py3-none-any.whl.metadata: it is not stored, and --offline asks nobody\n",
+            index.address
+        )
+    );
+}
+
+#[test]
+fn a_page_that_is_not_to_be_had_does_not_hide_the_others() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    for name in ["some", "other"] {
+        index.page(name, json!([wheel(name, "1.0", json!({}))]));
+    }
+    let page = "<html><form action=/login></form></html>";
+    index.set("/simple/form/", 200, "content-type: text/html\r\n", page);
+    index.set("/simple/locked/", 403, "", "");
+    let names = ["some", "form", "none", "locked", "other"];
+    let found = best(home.path(), &index, &names);
+    assert_eq!(found.code, 2);
+    let lines: Vec<_> = found
+        .stdout
+        .lines()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(lines, ["some==1.0", "other==1.0"]);
+    let url = index.url();
+    let expected = [
+        format!("pyindex: {url}/form/: the index page is a form to log in; "),
+        "pyindex: no index has the project none".to_owned(),
+        format!("pyindex: {url}/locked/: the index answers 403 Forbidden to these credentials; "),
+    ];
+    let said: Vec<_> = found.stderr.lines().collect();
+    assert_eq!(said.len(), expected.len(), "{said:?}");
+    for (said, expected) in said.iter().zip(&expected) {
+        assert!(said.starts_with(expected), "{said}");
+    }
+    let told = best(home.path(), &index, &[&["--json"], &names[..]].concat());
+    assert_eq!((told.code, told.stderr.as_str()), (2, ""));
+    let told: Value = serde_json::from_str(&told.stdout).unwrap();
+    let of = |at: usize| {
+        (
+            told[at]["name"].as_str().unwrap(),
+            told[at]["file"].is_string(),
+        )
+    };
+    assert_eq!(
+        [0, 1, 2, 3, 4].map(of),
+        [
+            ("some", true),
+            ("form", false),
+            ("none", false),
+            ("locked", false),
+            ("other", true)
+        ]
+    );
+    assert!(
+        told[1]["why"]
+            .as_str()
+            .unwrap()
+            .contains("is a form to log in")
+    );
+    assert_eq!(told[2]["why"], "no index has the project");
+}
+
+#[test]
+fn offline_the_first_page_counts_that_is_stored() {
+    let home = tempfile::tempdir().unwrap();
+    let (first, second) = (Index::start(), Index::start());
+    first.set("/simple/some/", 404, "cache-control: no-store\r\n", "none");
+    second.page("some", json!([wheel("some", "1.0", json!({}))]));
+    let (first_url, second_url) = (first.url(), second.url());
+    let urls = ["--extra-index-url", &first_url, "--index-url", &second_url];
+    let args = [&["best", "some"], &TARGET[..], &urls].concat();
+    assert_eq!(run(home.path(), &[], &args).code, 0);
+    // Nobody else may say that the first has it not.
+    assert_eq!(run(home.path(), &[], &args).code, 0);
+    assert_eq!((first.paths().len(), second.paths().len()), (2, 1));
+    let found = run(home.path(), &[], &[&args[..], &["--offline"]].concat());
+    assert_eq!(found.code, 0, "{}", found.stderr);
+    assert!(found.stdout.starts_with("some==1.0 "));
+    let missing = run(
+        home.path(),
+        &[],
+        &[&args[..], &["--offline", "other"]].concat(),
+    );
+    assert!(missing.stdout.starts_with("some==1.0 "));
+    assert_eq!(
+        missing.stderr,
+        format!("pyindex: {first_url}/other/ is not stored, and --offline asks nobody\n")
+    );
+    assert_eq!((first.paths().len(), second.paths().len()), (0, 0));
+}
+
+#[test]
+fn a_terminal_shows_a_bar_before_the_first_page_has_come() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let file = wheel("some", "1.0", json!({}));
+    index.page_at("/held/simple/some/", "some", json!([file]));
+    let command = format!(
+        "{} best some --python 3.12 --platform {} --index-url http://{}/held/simple",
+        env!("CARGO_BIN_EXE_pyindex"),
+        TARGET[3],
+        index.address
+    );
+    // It makes a terminal for the command.
+    let mut script = Command::new("script")
+        .args(["-qefc", &command, "/dev/null"])
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("TERM", "xterm")
+        .env("HOME", home.path())
+        .env("PIP_CONFIG_FILE", "/dev/null")
+        .env("UV_NO_CONFIG", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = script.stdout.take().unwrap();
+    let mut shown = String::new();
+    let mut bytes = [0; 4096];
+    // The page comes only when the bar is there.
+    loop {
+        let found = out.read(&mut bytes).unwrap();
+        shown.push_str(&String::from_utf8_lossy(&bytes[..found]));
+        if shown.contains("0/1 pages") {
+            index.release();
+        }
+        if found == 0 {
+            break;
+        }
+    }
+    assert!(script.wait().unwrap().success(), "{shown}");
+    assert!(shown.contains("some==1.0 "), "{shown}");
+}
+
+#[test]
 fn hundreds_of_requirements_come_from_files() {
     let home = tempfile::tempdir().unwrap();
     let index = Index::start();
@@ -555,15 +1110,56 @@ fn hundreds_of_requirements_come_from_files() {
 }
 
 #[test]
+fn wheels_that_were_built_here_are_taken_here_only() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let here = format!("some-1.0-py3-none-linux_{}.whl", std::env::consts::ARCH);
+    index.page(
+        "some",
+        json!([{"filename": here, "url": here, "hashes": {}}]),
+    );
+    let url = index.url();
+    let args = ["best", "--index-url", &url, "--python", "3.12", "some"];
+    let found = run(home.path(), &[], &args);
+    assert_eq!(found.code, 0, "{}", found.stderr);
+    assert!(found.stdout.contains(&here), "{}", found.stdout);
+    assert_eq!(best(home.path(), &index, &["some"]).code, 1);
+}
+
+#[test]
+fn an_abi_can_be_chosen() {
+    let home = tempfile::tempdir().unwrap();
+    let index = Index::start();
+    let names = [
+        "cp312-cp312",
+        "cp313-cp313",
+        "cp313-cp313t",
+        "pp311-pypy311_pp73",
+    ]
+    .map(|tags| format!("some-1.0-{tags}-manylinux_2_17_x86_64.whl"));
+    let files = names
+        .iter()
+        .map(|name| json!({"filename": name, "url": name, "hashes": {}}));
+    index.page("some", files.collect());
+    for (python, abi, chosen) in [
+        ("3.12", None, "-cp312-cp312-"),
+        ("3.13", None, "-cp313-cp313-"),
+        ("3.13", Some("cp313t"), "-cp313-cp313t-"),
+        ("3.11", Some("pypy311_pp73"), "-pp311-pypy311_pp73-"),
+    ] {
+        let mut args = vec!["--python", python];
+        args.extend(abi.into_iter().flat_map(|abi| ["--abi", abi]));
+        let url = index.url();
+        let all = ["best", "--index-url", &url, "--platform", TARGET[3], "some"];
+        let found = run(home.path(), &[], &[&all[..], &args].concat());
+        assert!(found.stdout.contains(chosen), "{args:?}: {}", found.stderr);
+    }
+}
+
+#[test]
 fn no_index_is_built_in() {
     let home = tempfile::tempdir().unwrap();
-    // Whatever this system is configured with.
-    let none = [("PIP_CONFIG_FILE", "/dev/null"), ("UV_NO_CONFIG", "1")];
-    let outcome = run(
-        home.path(),
-        &none,
-        &[&["best", "some"], &TARGET[..]].concat(),
-    );
+    let outcome = run(home.path(), &[], &[&["best", "some"], &TARGET[..]].concat());
     assert_eq!(outcome.code, 2);
     assert_eq!(
         outcome.stderr,

@@ -1,6 +1,8 @@
 //! Pages become tables, or are refused with a reason.
 
-use pyindex::{FileRecord, IndexTable, LeftOut, PageForm, ProjectName, table_of_page};
+use pyindex::{
+    FileRecord, IndexTable, LeftOut, PageForm, ProjectName, table_of_page, table_of_whole_page,
+};
 
 const ADDRESS: &str = "https://index.example/simple/some/";
 const DIGEST: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -282,6 +284,32 @@ fn no_cut_of_a_page_is_a_page() {
     for len in 0..body_end {
         assert!(table(PageForm::Html, &html[..len]).is_err(), "{len}");
     }
+}
+
+#[test]
+fn a_whole_page_may_leave_out_the_end_tags_of_its_document() {
+    let whole = html(r#"<a href="some-1.zip">some-1.zip</a>"#);
+    let body_end = whole.find("</body").unwrap();
+    let title_end = whole.find("</h1>").unwrap();
+    let link_start = whole.find("<a").unwrap();
+    let link_end = whole.find("</a>").unwrap();
+    let project = ProjectName::parse("some").unwrap();
+    for len in 0..=whole.len() {
+        let page = &whole.as_bytes()[..len];
+        let address = ADDRESS.parse().unwrap();
+        let made = table_of_whole_page(&project, &address, PageForm::Html, page);
+        // Before any tag has ended, within a tag, and within a link it is cut all the same.
+        let in_tag = whole[..len].matches('<').count() != whole[..len].matches('>').count();
+        let is_cut = len < title_end + 5 || in_tag || (link_start + 1..=link_end).contains(&len);
+        assert_eq!(made.is_err(), is_cut, "{len}: {made:?}");
+    }
+    // No tag of a document: there is none to end.
+    let fragment = r#"<a href="some-1.zip">some-1.zip</a><br>"#;
+    assert!(table(PageForm::Html, fragment).is_ok());
+    assert_eq!(
+        table(PageForm::Html, &whole[..body_end]).unwrap_err(),
+        "the index page is cut off after 85 bytes, where </html> should follow; fetch it again"
+    );
 }
 
 #[test]

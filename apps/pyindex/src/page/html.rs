@@ -7,8 +7,13 @@ use html5gum::{Error as HtmlError, Tokenizer};
 use super::{PageError, PageFile};
 use crate::table::TableMaker;
 
-/// Adds the files of a page of PEP 503, 592, 658 and 714: each link is a file.
-pub(crate) fn add_files(page: &[u8], maker: &mut TableMaker) -> Result<(), PageError> {
+/// Adds the files of a page of PEP 503, 592, 658 and 714: each link is a file. HTML5 lets pages leave out the end tags of the
+/// document. A page that does is taken if it is known to be whole and ends any other tag; otherwise it may be cut.
+pub(crate) fn add_files(
+    page: &[u8],
+    maker: &mut TableMaker,
+    is_whole: bool,
+) -> Result<(), PageError> {
     let mut reader = Reader::new(maker);
     let emitter = CallbackEmitter::new(|event: CallbackEvent<'_>, _span: Span<()>| {
         reader.event(&event).err()
@@ -17,7 +22,7 @@ pub(crate) fn add_files(page: &[u8], maker: &mut TableMaker) -> Result<(), PageE
     if let Some(Ok(refused)) = Tokenizer::new_with_emitter(page, emitter).next() {
         return Err(refused);
     }
-    reader.finish(page)
+    reader.finish(page, is_whole)
 }
 
 struct Reader<'m> {
@@ -32,6 +37,8 @@ struct Reader<'m> {
     open_link: bool,
     open_document: bool,
     ended_document: bool,
+    /// Any tag ended.
+    ended: bool,
     cut: bool,
     form: bool,
     password: bool,
@@ -70,6 +77,7 @@ impl<'m> Reader<'m> {
             open_link: false,
             open_document: false,
             ended_document: false,
+            ended: false,
             cut: false,
             form: false,
             password: false,
@@ -90,11 +98,14 @@ impl<'m> Reader<'m> {
                 self.attribute_value(&String::from_utf8_lossy(value))?;
             }
             CallbackEvent::CloseStartTag { .. } if self.tag == Tag::Link => self.add_link()?,
-            CallbackEvent::EndTag { name } => match *name {
-                b"a" => self.open_link = false,
-                b"html" | b"body" => self.ended_document = true,
-                _ => {}
-            },
+            CallbackEvent::EndTag { name } => {
+                self.ended = true;
+                match *name {
+                    b"a" => self.open_link = false,
+                    b"html" | b"body" => self.ended_document = true,
+                    _ => {}
+                }
+            }
             CallbackEvent::String { value } => {
                 let text = value.trim_ascii_start();
                 self.says_index |= text
@@ -215,7 +226,7 @@ impl<'m> Reader<'m> {
         self.maker.add(&file)
     }
 
-    fn finish(self, page: &[u8]) -> Result<(), PageError> {
+    fn finish(self, page: &[u8], is_whole: bool) -> Result<(), PageError> {
         if self.password || (self.form && self.files == 0) {
             return Err(PageError::LogIn);
         }
@@ -223,7 +234,7 @@ impl<'m> Reader<'m> {
             Some("the rest of a tag")
         } else if self.open_link {
             Some("</a>")
-        } else if self.open_document && !self.ended_document {
+        } else if self.open_document && !self.ended_document && !(is_whole && self.ended) {
             Some("</html>")
         } else {
             None

@@ -1,5 +1,6 @@
 //! Index pages as servers send them: HTML (PEP 503) and JSON (PEP 691 and 700).
 
+mod coding;
 mod html;
 mod json;
 mod page_error;
@@ -9,6 +10,7 @@ use std::borrow::Cow;
 
 use url::Url;
 
+pub use coding::decoded;
 pub use page_error::PageError;
 
 use crate::project_name::ProjectName;
@@ -59,12 +61,37 @@ pub const LARGEST_PAGE: usize = 128 << 20;
 ///
 /// # Errors
 ///
-/// What is wrong with the page, and where.
+/// What is wrong with the page, and where. A page of HTML that begins a document and does not end it counts as cut.
 pub fn table_of_page(
     project: &ProjectName,
     address: &Url,
     form: PageForm,
     page: &[u8],
+) -> Result<Vec<u8>, PageError> {
+    table(project, address, form, page, false)
+}
+
+/// The same of a page that has come whole, as its Content-Length or its coding says. It may leave out the end tags of its
+/// document, as HTML5 allows.
+///
+/// # Errors
+///
+/// What is wrong with the page, and where.
+pub fn table_of_whole_page(
+    project: &ProjectName,
+    address: &Url,
+    form: PageForm,
+    page: &[u8],
+) -> Result<Vec<u8>, PageError> {
+    table(project, address, form, page, true)
+}
+
+fn table(
+    project: &ProjectName,
+    address: &Url,
+    form: PageForm,
+    page: &[u8],
+    is_whole: bool,
 ) -> Result<Vec<u8>, PageError> {
     if page.len() > LARGEST_PAGE {
         return Err(PageError::Long { bytes: page.len() });
@@ -72,7 +99,7 @@ pub fn table_of_page(
     let mut maker = TableMaker::new(project.clone(), address.clone());
     match form {
         PageForm::Json => json::add_files(page, &mut maker)?,
-        PageForm::Html => html::add_files(page, &mut maker)?,
+        PageForm::Html => html::add_files(page, &mut maker, is_whole)?,
     }
     maker.finish()
 }

@@ -15,6 +15,25 @@ pub enum PageError {
         /// What should follow.
         wanted: &'static str,
     },
+    /// Its bytes become too many.
+    LongInside {
+        /// So many came.
+        bytes: usize,
+        /// So many may be in them.
+        most: usize,
+    },
+    /// It came in a coding that nobody asked for.
+    Coding {
+        /// This one.
+        found: String,
+    },
+    /// It is no gzip, though that is said of it, or not a whole one.
+    Gzip {
+        /// So many bytes came.
+        bytes: usize,
+        /// What the decoder says.
+        why: String,
+    },
     /// It is no JSON, or has a field of another type.
     Json {
         /// From 1 on.
@@ -77,6 +96,18 @@ impl fmt::Display for PageError {
             Self::Cut { bytes, wanted } => write!(
                 f,
                 "the index page is cut off after {bytes} bytes, where {wanted} should follow; fetch it again"
+            ),
+            Self::LongInside { bytes, most } => write!(
+                f,
+                "the {bytes} bytes of the answer become more than {most}, which are allowed; check the index URL"
+            ),
+            Self::Coding { found } => write!(
+                f,
+                "the answer has the coding {found:?}, and allowed are gzip and none; tell whoever runs the index"
+            ),
+            Self::Gzip { bytes, why } => write!(
+                f,
+                "the {bytes} bytes of the answer are not whole gzip: {why}; fetch it again"
             ),
             Self::Json { line, column, why } => write!(
                 f,

@@ -64,6 +64,41 @@ pub struct LeftOut {
     pub form: u32,
 }
 
+impl LeftOut {
+    /// So many files.
+    pub fn files(&self) -> u64 {
+        let Self {
+            kind,
+            project,
+            version,
+            form,
+        } = *self;
+        [kind, project, version, form]
+            .into_iter()
+            .map(u64::from)
+            .sum()
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} files of the page are left out", self.files())?;
+        let reasons = [
+            (self.kind, "of kinds that no installer takes"),
+            (self.project, "of other projects"),
+            (self.version, "with versions that PEP 440 does not know"),
+            (self.form, "with too few or too many parts in their names"),
+        ];
+        let reasons = reasons.iter().filter(|(files, _)| *files > 0);
+        for ((files, what), before) in
+            reasons.zip([": "].into_iter().chain(std::iter::repeat(", ")))
+        {
+            write!(f, "{before}{files} {what}")?;
+        }
+        Ok(())
+    }
+}
+
 struct Column<R> {
     name: &'static str,
     at: usize,
@@ -227,20 +262,29 @@ impl<'a> IndexTable<'a> {
             None => {
                 let stem = self.text(self.heap, self.stems, at(record.stem))?;
                 let tail = self.tail(at(row.tail.get()))?;
-                format!("{stem}-{}{tail}", self.version(version)?)
+                [stem, "-", self.version(version)?, tail].concat()
             }
         };
-        let mut url = self
-            .text(self.heap, self.prefixes, at(record.prefix))?
-            .to_owned();
+        let prefix = self.text(self.heap, self.prefixes, at(record.prefix))?;
+        let path = match &record.path {
+            Path::Tree(_) | Path::Flat(_) => 64 + 3,
+            Path::Text(path) => path.len(),
+        };
+        let mut url = String::with_capacity(prefix.len() + path + name.len());
+        url.push_str(prefix);
         match &record.path {
             Path::Tree(digest) => {
-                let hex = hex(digest);
-                let (first, rest) = hex.split_at(2);
-                let (second, rest) = rest.split_at(2);
-                url.extend([first, "/", second, "/", rest, "/"]);
+                let (first, rest) = digest.split_at(1);
+                let (second, rest) = rest.split_at(1);
+                for part in [first, second, rest] {
+                    push_hex(&mut url, part);
+                    url.push('/');
+                }
             }
-            Path::Flat(digest) => url.extend([hex(digest).as_str(), "/"]),
+            Path::Flat(digest) => {
+                push_hex(&mut url, digest);
+                url.push('/');
+            }
             Path::Text(path) => url.push_str(path),
         }
         if record.name_ends_url {
@@ -253,9 +297,9 @@ impl<'a> IndexTable<'a> {
             yanked: row.flags & FileFlags::YANKED != 0,
             yank_reason: record.reason.map(|reason| reason.into_owned()),
             metadata: row.flags & FileFlags::METADATA != 0,
-            metadata_sha256: record.metadata_sha256.as_ref().map(hex),
+            metadata_sha256: record.metadata_sha256.map(|digest| hex("", &digest)),
             digest: match (&record.sha256, record.other_digest) {
-                (Some(digest), _) => Some(format!("sha256={}", hex(digest))),
+                (Some(digest), _) => Some(hex("sha256=", digest)),
                 (None, other) => other.map(|other| other.into_owned()),
             },
             size: record.size,
@@ -345,11 +389,136 @@ pub struct FileRecord<'a> {
     pub uploaded: Option<i64>,
 }
 
-fn hex(digest: &[u8; 32]) -> String {
+fn hex(before: &str, digest: &[u8; 32]) -> String {
+    let mut text = String::with_capacity(before.len() + 64);
+    text.push_str(before);
+    push_hex(&mut text, digest);
+    text
+}
+
+fn push_hex(text: &mut String, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    digest
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    for digit in digits {
+        text.push(char::from(DIGITS[usize::from(digit)]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+    use crate::{PageForm, ProjectName, table_of_page};
+
+    const PAGE: &str = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/pyindex.md"
+    ));
+
+    /// The rows of the table of the page whose head begins so.
+    fn rows(head: &str) -> Vec<Vec<&'static str>> {
+        let lines = PAGE.lines().skip_while(|line| !line.starts_with(head));
+        lines
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+            .collect()
+    }
+
+    #[test]
+    fn the_page_describes_the_header() {
+        let fields = [
+            ("versions", offset_of!(Header, versions)),
+            ("files", offset_of!(Header, files)),
+            ("tails", offset_of!(Header, tails)),
+            ("requires", offset_of!(Header, requires)),
+            ("texts", offset_of!(Header, texts)),
+            ("prefixes", offset_of!(Header, prefixes)),
+            ("stems", offset_of!(Header, stems)),
+            ("heap", offset_of!(Header, heap)),
+            ("left_out", offset_of!(Header, left_out)),
+        ];
+        let ends = fields.iter().skip(1).map(|(_, start)| *start);
+        let ends = ends.chain([size_of::<Header>()]);
+        let expected = fields.iter().zip(ends).map(|((name, start), end)| {
+            vec![
+                start.to_string(),
+                (end - start).to_string(),
+                (*name).to_owned(),
+            ]
+        });
+        assert_eq!(rows("| offset | bytes |"), expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_page_describes_the_columns() {
+        // Each column has another number of rows.
+        let files: Vec<_> = [
+            "1-py3-none-any.whl",
+            "1.zip",
+            "1.tar.gz",
+            "2.zip",
+            "3.zip",
+            "4.zip",
+        ]
         .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .map(|digit| char::from(DIGITS[usize::from(digit)]))
-        .collect()
+        .zip(1..)
+        .map(|(end, python)| {
+            let python = (python < 3).then(|| format!(r#", "requires-python": ">={python}""#));
+            let python = python.unwrap_or_default();
+            format!(r#"{{"filename": "some-{end}", "url": "some-{end}", "hashes": {{}}{python}}}"#)
+        })
+        .collect();
+        let page = format!(r#"{{"files": [{}]}}"#, files.join(","));
+        let address = "https://index.example/some/".parse().unwrap();
+        let name = ProjectName::parse("some").unwrap();
+        let bytes = table_of_page(&name, &address, PageForm::Json, page.as_bytes()).unwrap();
+        let table = IndexTable::view((&*bytes).into()).unwrap().unwrap();
+        let (header, _) = Header::ref_from_prefix(&bytes).unwrap();
+        let count = |field: &str| match field.trim_matches('`') {
+            "1" => 1,
+            "versions" => header.versions.get(),
+            "files" => header.files.get(),
+            "tails" => header.tails.get(),
+            "requires" => header.requires.get(),
+            "texts" => header.texts.get(),
+            "prefixes" => header.prefixes.get(),
+            "stems" => header.stems.get(),
+            "heap" => header.heap.get(),
+            other => panic!("{other}"),
+        };
+        let counts = ["versions", "files", "tails", "requires", "prefixes"].map(count);
+        assert_eq!(counts, [4, 6, 3, 2, 1]);
+        let mut at = 0;
+        let mut described = Vec::new();
+        for row in rows("| column |") {
+            described.push((row[0], at));
+            at += usize::try_from(count(row[1])).unwrap() * row[2].parse::<usize>().unwrap();
+        }
+        assert_eq!(at, bytes.len());
+        let expected = [
+            ("header", 0),
+            (table.tails.name, table.tails.at),
+            (table.requires.name, table.requires.at),
+            ("texts", table.texts),
+            (table.versions.name, table.versions.at),
+            (table.files.name, table.files.at),
+            (table.version_texts.name, table.version_texts.at),
+            (table.prefixes.name, table.prefixes.at),
+            (table.stems.name, table.stems.at),
+            (table.records.name, table.records.at),
+            ("heap", table.heap),
+        ];
+        assert_eq!(described, expected);
+    }
+
+    #[test]
+    fn the_page_has_the_flags_of_records() {
+        let flags: Vec<u16> = rows("| flag |")
+            .iter()
+            .map(|row| row[0].parse().unwrap())
+            .collect();
+        assert_eq!(flags, super::super::record::FLAGS);
+    }
 }

@@ -52,6 +52,21 @@ const TREE: u16 = 128;
 const FLAT: u16 = 256;
 const NAME_ENDS_URL: u16 = 512;
 
+/// In the order of docs/pyindex.md.
+#[cfg(test)]
+pub(crate) const FLAGS: [u16; 10] = [
+    NAMED,
+    SIZE,
+    UPLOADED,
+    SHA256,
+    METADATA_SHA256,
+    OTHER_DIGEST,
+    REASON,
+    TREE,
+    FLAT,
+    NAME_ENDS_URL,
+];
+
 impl<'a> Record<'a> {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let mut flags = 0;

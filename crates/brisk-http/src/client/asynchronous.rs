@@ -1,4 +1,5 @@
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::progress::{Hook, Progress};
 use super::redirect::Hop;
 use super::retries::{Attempts, Retries};
 use super::sender::{Connect, Sender};
-use super::system_trust::SystemTrust;
+use super::trust::Trust;
 use crate::layer::{
     CacheBody, CacheLayer, CacheLayerBuilder, CacheService, FetchError, TableAnswer, TableError,
     TableInput, TableOptions,
@@ -69,7 +70,9 @@ impl Client {
             layer: CacheLayer::build(cache, options)
                 .head_timeout(Some(Duration::from_secs(60)))
                 .body_timeout(Some(Duration::from_secs(60))),
-            connect: Arc::new(connect),
+            connect: None,
+            roots: None,
+            proxies: None,
             retries: Retries::default(),
             per_host: 16,
             redirects: 10,
@@ -157,7 +160,9 @@ impl Client {
 /// Options of a [`Client`].
 pub struct ClientBuilder {
     layer: CacheLayerBuilder,
-    connect: Arc<Connect>,
+    connect: Option<Arc<Connect>>,
+    roots: Option<PathBuf>,
+    proxies: Option<Vec<reqwest::Proxy>>,
     retries: Retries,
     per_host: usize,
     redirects: u32,
@@ -180,7 +185,22 @@ impl ClientBuilder {
         mut self,
         connect: impl Fn() -> reqwest::Result<reqwest::Client> + Send + Sync + 'static,
     ) -> Self {
-        self.connect = Arc::new(connect);
+        self.connect = Some(Arc::new(connect));
+        self
+    }
+
+    /// The certificates that are trusted, in place of those of the system: a file in PEM, or a directory of such files. They
+    /// are read when the first server shows its own. What [`ClientBuilder::connect`] makes has its own.
+    #[must_use]
+    pub fn roots(mut self, roots: impl Into<PathBuf>) -> Self {
+        self.roots = Some(roots.into());
+        self
+    }
+
+    /// The proxies, in place of those of the environment. What [`ClientBuilder::connect`] makes has its own.
+    #[must_use]
+    pub fn proxies(mut self, proxies: impl IntoIterator<Item = reqwest::Proxy>) -> Self {
+        self.proxies = Some(proxies.into_iter().collect());
         self
     }
 
@@ -215,7 +235,11 @@ impl ClientBuilder {
     /// The client.
     pub fn finish(self) -> Client {
         let layer = self.layer.finish();
-        let sender = Sender::new(self.connect, Hosts::new(self.per_host), self.hook.clone());
+        let (roots, proxies) = (self.roots, self.proxies);
+        let default =
+            || -> Arc<Connect> { Arc::new(move || connect(roots.clone(), proxies.as_deref())) };
+        let connect = self.connect.unwrap_or_else(default);
+        let sender = Sender::new(connect, Hosts::new(self.per_host), self.hook.clone());
         let below = Retry::new(Attempts::new(self.retries, self.hook), sender);
         Client {
             service: tower_layer::Layer::layer(&layer, below),
@@ -237,11 +261,21 @@ impl fmt::Debug for ClientBuilder {
 }
 
 /// The client of reqwest by default.
-fn connect() -> reqwest::Result<reqwest::Client> {
-    let builder = reqwest::Client::builder()
+fn connect(
+    roots: Option<PathBuf>,
+    proxies: Option<&[reqwest::Proxy]>,
+) -> reqwest::Result<reqwest::Client> {
+    let mut builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(10))
         .user_agent(concat!("brisk-http/", env!("CARGO_PKG_VERSION")));
+    if let Some(proxies) = proxies {
+        // Those of the environment do not count beside them.
+        builder = builder.no_proxy();
+        for proxy in proxies {
+            builder = builder.proxy(proxy.clone());
+        }
+    }
     let provider = Arc::new(default_provider());
     let tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions();
@@ -250,7 +284,7 @@ fn connect() -> reqwest::Result<reqwest::Client> {
             let mut tls = tls
                 // It asks the same verifier as rustls-platform-verifier would put here.
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(SystemTrust::new(provider)))
+                .with_custom_certificate_verifier(Arc::new(Trust::new(provider, roots)))
                 .with_no_client_auth();
             tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
             builder.tls_backend_preconfigured(tls).build()

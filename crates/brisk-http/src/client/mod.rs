@@ -12,7 +12,7 @@ mod redirect;
 mod retries;
 mod sender;
 mod sent_body;
-mod system_trust;
+mod trust;
 
 pub use asynchronous::{Client, ClientBuilder, ResponseUrl};
 #[cfg(feature = "blocking")]

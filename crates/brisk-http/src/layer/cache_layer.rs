@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brisk_cache::{AsyncCache, Cache, Stored};
+use http::StatusCode;
 use tower_layer::Layer;
 
 use super::counts::{Counters, FetchCounts};
@@ -92,6 +93,13 @@ impl CacheLayer {
     /// the reason.
     pub fn find_as<T: Stored>(&self, request: &Request<'_>) -> Option<TableOf<T>> {
         self.shared.found_by(&self.shared.engine, request)
+    }
+
+    /// The status of a fresh response that is stored whole, of which there may be no table: a 404 says that nothing has to be
+    /// asked to know that there is none. It asks no origin, as [`CacheLayer::find_as`].
+    pub fn find_status(&self, request: &Request<'_>) -> Option<StatusCode> {
+        let found = self.shared.engine.find(request, self.shared.now()).ok()??;
+        found.policy().map(|policy| policy.status())
     }
 
     /// Waits until no fetch runs: then all is stored that will be. A program that ends before loses what is being

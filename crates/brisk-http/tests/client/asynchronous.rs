@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::origin::{Origin, response};
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{
-    CacheLayer, CacheMiddleware, Client, ClientBuilder, FetchErrorKind, Options, ProgressStep,
-    ResponseUrl, Retries,
+    CacheLayer, CacheMiddleware, Client, ClientBuilder, FetchError, FetchErrorKind, Options,
+    ProgressStep, ResponseUrl, Retries,
 };
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, Version};
@@ -274,6 +274,16 @@ async fn tls_origin() -> (Origin, String) {
     (origin, made.cert.pem())
 }
 
+fn causes(e: &FetchError) -> Vec<String> {
+    let mut causes = Vec::new();
+    let mut cause: Option<&dyn std::error::Error> = Some(e);
+    while let Some(e) = cause {
+        causes.push(e.to_string());
+        cause = e.source();
+    }
+    causes
+}
+
 #[tokio::test]
 async fn an_origin_that_nobody_vouches_for_gets_no_request() {
     let (origin, _) = tls_origin().await;
@@ -281,17 +291,66 @@ async fn an_origin_that_nobody_vouches_for_gets_no_request() {
     let client = stage.build().finish();
     let e = client.get(&origin.url("/a")).await.unwrap_err();
     assert_eq!(e.kind(), FetchErrorKind::Upstream);
-    let mut causes = Vec::new();
-    let mut cause: Option<&dyn std::error::Error> = Some(&e);
-    while let Some(e) = cause {
-        causes.push(e.to_string());
-        cause = e.source();
-    }
+    let causes = causes(&e);
     assert!(
         causes.iter().any(|cause| cause.contains("certificate")),
         "{causes:?}"
     );
     assert_eq!(origin.take_count(), 0);
+}
+
+#[tokio::test]
+async fn certificates_of_a_file_or_a_directory_are_used_in_place_of_those_of_the_system() {
+    let (origin, certificate) = tls_origin().await;
+    let (_, other) = tls_origin().await;
+    let stage = Stage::new();
+    let home = stage.home.path();
+    let directory = home.join("directory");
+    std::fs::create_dir_all(directory.join("nothing")).unwrap();
+    for (name, text) in [
+        ("both.pem", format!("{other}\n{certificate}")),
+        ("empty.pem", "no PEM".to_owned()),
+    ] {
+        std::fs::write(home.join(name), text).unwrap();
+    }
+    std::fs::write(home.join("other.pem"), other).unwrap();
+    std::fs::write(directory.join("one.pem"), certificate).unwrap();
+    std::fs::write(directory.join("README"), "no PEM").unwrap();
+    for (roots, said) in [
+        ("both.pem", None),
+        ("directory", None),
+        ("other.pem", Some("certificate".to_owned())),
+        (
+            "empty.pem",
+            Some(format!(
+                "the certificates of {}: there is none in PEM; name another file",
+                home.join("empty.pem").display()
+            )),
+        ),
+        (
+            "none.pem",
+            Some(format!(
+                "the certificates of {}: ",
+                home.join("none.pem").display()
+            )),
+        ),
+    ] {
+        let client = stage.build().roots(home.join(roots)).finish();
+        // Each has to ask.
+        let got = client.get(&origin.url(&format!("/{roots}"))).await;
+        match (got, said) {
+            (Ok(response), None) => assert_eq!(response.status(), 200),
+            (Err(e), Some(said)) => {
+                let causes = causes(&e);
+                assert!(
+                    causes.iter().any(|cause| cause.contains(&said)),
+                    "{causes:?}"
+                );
+            }
+            (got, said) => panic!("{roots}: {got:?}, {said:?}"),
+        }
+    }
+    assert_eq!(origin.take_count(), 2);
 }
 
 #[tokio::test]

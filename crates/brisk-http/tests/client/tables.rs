@@ -117,6 +117,51 @@ async fn a_table_is_made_once_and_a_304_keeps_it() {
 }
 
 #[tokio::test]
+async fn a_status_is_found_while_it_is_fresh() {
+    let origin = Origin::start(|asked| async move {
+        match asked.path.as_str() {
+            "/none" => response(404, &[("cache-control", "max-age=60")], "none"),
+            "/never" => response(404, &[("cache-control", "no-store")], "none"),
+            _ => response(200, &[("cache-control", "max-age=60")], "abc"),
+        }
+    })
+    .await;
+    let stage = Stage::new();
+    for (path, status) in [
+        ("/none", Some(404)),
+        ("/never", None),
+        // The table is there, and not the response as a whole.
+        ("/table", None),
+    ] {
+        let url = origin.url(path);
+        let headers = http::HeaderMap::new();
+        let request = brisk_http::Request {
+            method: &http::Method::GET,
+            url: &url,
+            headers: &headers,
+        };
+        let find = || {
+            stage
+                .client
+                .layer()
+                .find_status(&request)
+                .map(|found| found.as_u16())
+        };
+        assert_eq!(find(), None, "{path}");
+        drop(
+            stage
+                .get_with(&url, &TableOptions::default())
+                .await
+                .unwrap(),
+        );
+        stage.client.idle().await;
+        assert_eq!(find(), status, "{path}");
+        stage.pass(60);
+        assert_eq!(find(), None, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn an_equal_body_is_not_made_again() {
     let origin = Origin::start(|asked| async move {
         let etag = format!("\"{}\"", asked.number);

@@ -22,16 +22,17 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Indexes")]
 pub(crate) struct Common {
-    /// The index, by the URL behind which the names of projects begin. By default what pip or uv use: PIP_INDEX_URL, pip.conf,
-    /// UV_DEFAULT_INDEX, uv.toml.
+    /// The default index, by the URL behind which the names of projects begin. Without it, the one that pip or uv use:
+    /// PIP_INDEX_URL, UV_DEFAULT_INDEX, pip.conf, uv.toml.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) index_url: Option<String>,
 
-    /// An index that is asked before. May be repeated: the first index that has a project is the only one for it.
+    /// An index that is asked before, and before those that pip and uv use, too. May be repeated: the first index that has a
+    /// project is the only one for it.
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) extra_index_url: Vec<String>,
 
-    /// Asks for passwords with the command keyring.
+    /// Asks for passwords with the command keyring, as a keyring provider of pip or uv does that is set to subprocess.
     #[arg(long, global = true)]
     pub(crate) keyring: bool,
 
@@ -108,6 +109,10 @@ pub(crate) struct Target {
     /// The platform, as a tag such as manylinux_2_28_x86_64 [default: that of this system]
     #[arg(long, value_name = "TAG")]
     pub(crate) platform: Option<String>,
+
+    /// The ABI, as a tag such as cp313t or pypy311_pp73 [default: that of python3, or with --python the usual one of CPython]
+    #[arg(long, value_name = "TAG")]
+    pub(crate) abi: Option<String>,
 
     /// Takes pre-releases, too.
     #[arg(long)]

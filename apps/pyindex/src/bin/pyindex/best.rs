@@ -1,15 +1,18 @@
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use pyindex::{Choice, IndexTable, Refused, Wanted, in_parts};
+use pyindex::{Choice, IndexTable, LeftOut, Refused, Wanted, in_parts};
 use serde_json::{Value, json};
 
+use crate::Outcome;
 use crate::args::{Best, Common, Target};
 use crate::environment::Environment;
-use crate::indexes::{Indexes, Page};
+use crate::indexes::{Found, Indexes};
 use crate::requirements::Requirement;
 
-/// Prints the best file of each requirement. False if one has none.
-pub(crate) fn run(common: &Common, args: &Best) -> anyhow::Result<bool> {
+/// Prints the best file of each requirement.
+pub(crate) fn run(common: &Common, args: &Best) -> anyhow::Result<Outcome> {
     let mut environment = Environment::of(&args.target)?;
     let requirements = requirements(args, &environment)?;
     let indexes = Indexes::open(common)?;
@@ -21,40 +24,59 @@ pub(crate) fn run(common: &Common, args: &Best) -> anyhow::Result<bool> {
     let choices = choices(args, &environment, &requirements, &pages);
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut objects = Vec::new();
-    let mut all_found = true;
+    let mut lines = Lines::default();
+    let mut outcome = Outcome::Found;
     for ((requirement, page), choice) in requirements.iter().zip(pages).zip(choices) {
-        let Some(page) = page? else {
-            all_found = false;
-            no_project(common, requirement, &mut objects);
-            continue;
-        };
-        let wanted = wanted(&args.target, requirement);
-        let mut chosen = Some(choice);
-        all_found &= indexes.look(&requirement.name, page, |page| {
-            // A page that was fetched again has another table.
-            let chosen = chosen.take();
-            let table = page.view()?;
-            let choice = match chosen {
-                Some(choice) => choice?,
-                None => environment.chooser.choose(&table, &wanted)?,
-            };
-            let newer = match args.explain || choice.is_none() {
-                true => environment.chooser.explain(&table, &wanted, choice)?,
-                false => Vec::new(),
-            };
-            match common.json {
-                true => objects.push(to_json(requirement, &table, choice, &newer)?),
-                false => print(&mut out, requirement, &table, choice, &newer)?,
+        let looked = match page {
+            Ok(Some(page)) => {
+                let wanted = wanted(&args.target, requirement);
+                let mut chosen = Some(choice);
+                indexes.look(&requirement.name, page, |page| {
+                    // A page that was fetched again has another table.
+                    let chosen = chosen.take();
+                    let table = page.view()?;
+                    let choice = match chosen {
+                        Some(choice) => choice?,
+                        None => environment.chooser.choose(&table, &wanted)?,
+                    };
+                    let newer = match args.explain || choice.is_none() {
+                        true => environment.chooser.explain(&table, &wanted, choice)?,
+                        false => Vec::new(),
+                    };
+                    match common.json {
+                        true => objects.push(to_json(requirement, &table, choice, &newer)?),
+                        false => lines.say(requirement, &table, choice, &newer, args.explain)?,
+                    }
+                    Ok(match choice {
+                        Some(_) => Outcome::Found,
+                        None => Outcome::Missing,
+                    })
+                })
             }
-            Ok(choice.is_some())
-        })?;
+            Ok(None) => {
+                none(common, requirement, NO_PROJECT, &mut objects);
+                Ok(Outcome::Missing)
+            }
+            Err(e) => Err(e),
+        };
+        // The others are there all the same.
+        let looked = looked.unwrap_or_else(|e| {
+            lines.clear();
+            match common.json {
+                true => none(common, requirement, &format!("{e:#}"), &mut objects),
+                false => eprintln!("pyindex: {e:#}"),
+            }
+            Outcome::Failed
+        });
+        outcome = outcome.max(looked);
+        lines.write(&mut out)?;
     }
     if common.json {
         serde_json::to_writer_pretty(&mut out, &objects)?;
         writeln!(out)?;
     }
     out.flush()?;
-    Ok(all_found)
+    Ok(outcome)
 }
 
 /// The choice in each page.
@@ -62,7 +84,7 @@ fn choices(
     args: &Best,
     environment: &Environment,
     requirements: &[Requirement],
-    pages: &[anyhow::Result<Page>],
+    pages: &[anyhow::Result<Found>],
 ) -> Vec<io::Result<Option<Choice>>> {
     let looked: Vec<_> = requirements.iter().zip(pages).collect();
     in_parts(&looked, |looked| {
@@ -95,57 +117,89 @@ pub(crate) fn wanted<'a>(target: &Target, requirement: &'a Requirement) -> Wante
     }
 }
 
-fn no_project(common: &Common, requirement: &Requirement, objects: &mut Vec<Value>) {
+const NO_PROJECT: &str = "no index has the project";
+
+/// Says why there is no file of a requirement, and no table to look for it.
+fn none(common: &Common, requirement: &Requirement, why: &str, objects: &mut Vec<Value>) {
+    let name = requirement.name.as_str();
     match common.json {
         true => objects.push(json!({
             "requirement": requirement.text,
-            "name": requirement.name.as_str(),
+            "name": name,
             "file": null,
-            "why": "no index has the project",
+            "why": why,
         })),
-        false => eprintln!(
-            "pyindex: no index has the project {}",
-            requirement.name.as_str()
-        ),
+        false => eprintln!("pyindex: {why} {name}"),
     }
 }
 
-fn print(
-    out: &mut impl Write,
-    requirement: &Requirement,
-    table: &IndexTable<'_>,
-    choice: Option<Choice>,
-    newer: &[Refused<'_>],
-) -> anyhow::Result<()> {
-    let name = requirement.name.as_str();
-    match choice {
-        Some(choice) => {
-            let file = table.file(choice.version, choice.file)?;
-            let version = table.version(choice.version)?;
-            write!(out, "{name}=={version} {}", plain(&file.url))?;
-            if let Some(digest) = &file.digest {
-                write!(out, "#{}", plain(digest))?;
+/// What is said of one requirement, until all of it is known.
+#[derive(Default)]
+struct Lines {
+    out: String,
+    err: String,
+}
+
+impl Lines {
+    fn say(
+        &mut self,
+        requirement: &Requirement,
+        table: &IndexTable<'_>,
+        choice: Option<Choice>,
+        newer: &[Refused<'_>],
+        explain: bool,
+    ) -> anyhow::Result<()> {
+        let name = requirement.name.as_str();
+        let text = match choice {
+            Some(choice) => {
+                let file = table.file(choice.version, choice.file)?;
+                let version = table.version(choice.version)?;
+                write!(self.out, "{name}=={version} {}", plain(&file.url))?;
+                if let Some(digest) = &file.digest {
+                    write!(self.out, "#{}", plain(digest))?;
+                }
+                writeln!(self.out)?;
+                &mut self.out
             }
-            writeln!(out)?;
+            None => {
+                writeln!(
+                    self.err,
+                    "pyindex: no file of {name} will do for {:?}",
+                    requirement.text
+                )?;
+                &mut self.err
+            }
+        };
+        for Refused { version, why } in newer {
+            writeln!(text, "{}", plain(&format!("  {version}: {why}")))?;
         }
-        None => eprintln!(
-            "pyindex: no file of {name} will do for {:?}",
-            requirement.text
-        ),
-    }
-    for Refused { version, why } in newer {
-        let line = format!("  {version}: {why}");
-        match choice {
-            Some(_) => writeln!(out, "{}", plain(&line))?,
-            None => eprintln!("{}", plain(&line)),
+        let left_out = table.left_out();
+        if (explain || choice.is_none()) && left_out.files() > 0 {
+            writeln!(text, "  {left_out}")?;
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Writes and forgets what was said.
+    fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(self.out.as_bytes())?;
+        eprint!("{}", self.err);
+        self.clear();
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.out.clear();
+        self.err.clear();
+    }
 }
 
 /// Without the characters that give commands to a terminal.
-pub(crate) fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    match text.contains(char::is_control) {
+        true => Cow::Owned(text.chars().filter(|c| !c.is_control()).collect()),
+        false => Cow::Borrowed(text),
+    }
 }
 
 fn to_json(
@@ -177,5 +231,15 @@ fn to_json(
         .map(|refused| json!({"version": refused.version, "why": refused.why.to_string()}))
         .collect();
     object["newer"] = newer.into();
+    object["left_out"] = left_out_json(table.left_out());
     Ok(object)
+}
+
+pub(crate) fn left_out_json(left_out: LeftOut) -> Value {
+    json!({
+        "kind": left_out.kind,
+        "project": left_out.project,
+        "version": left_out.version,
+        "form": left_out.form,
+    })
 }

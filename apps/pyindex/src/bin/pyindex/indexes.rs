@@ -1,10 +1,11 @@
 //! The indexes, and the tables of their pages.
 
-use std::fs::{self, DirBuilder, File};
+use std::borrow::Cow;
+use std::fs::{DirBuilder, File};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -12,64 +13,104 @@ use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{
     Client, Options, Request, Secret, TableAnswer, TableInput, TableOf, TableOptions,
 };
-use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH,
+    CONTENT_TYPE,
+};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use indicatif::{ProgressBar, ProgressStyle};
-use pyindex::{PackageTable, PageError, PageForm, ProjectName, in_parts, table_of_page};
+use pyindex::{
+    IndexTable, LARGEST_PAGE, PackageTable, PageError, PageForm, ProjectName, decoded, in_parts,
+    table_of_page, table_of_whole_page,
+};
+use reqwest::{NoProxy, Proxy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use url::Url;
 
 use crate::args::Common;
-use crate::configuration::{cache_directory, index_urls};
-use crate::credentials::authorization;
+use crate::configuration::{Configuration, Proxies, cache_directory};
+use crate::credentials::{authorization, authorization_of_file};
+use crate::surroundings::{Setting, Surroundings};
 
 /// Requests that are prepared at once. The client sends fewer to each host.
 const MOST_AT_ONCE: usize = 256;
 
 /// The indexes that are asked, and what is stored of them.
 pub(crate) struct Indexes {
-    all: Vec<Index>,
+    all: Arc<[Index]>,
     client: Client,
     /// Made when something is to be sent.
     runtime: OnceLock<Runtime>,
     is_offline: bool,
+    netrc: Option<PathBuf>,
 }
 
-#[derive(Clone)]
 struct Index {
     /// Ends with a slash, and has no credentials.
     url: Url,
     headers: HeaderMap,
 }
 
-/// The table of a project. None if no index has the project.
-pub(crate) type Page = Option<TableOf<PackageTable>>;
+impl Index {
+    /// Whether it is where a file is, so that it may have its credentials.
+    fn is_origin_of(&self, file: &Url) -> bool {
+        self.url.origin() == file.origin()
+    }
+}
+
+/// The page of a project.
+pub(crate) struct Page {
+    table: TableOf<PackageTable>,
+    /// The place of the index that has it.
+    index: usize,
+}
+
+impl Page {
+    /// A look at its table.
+    pub(crate) fn view(&self) -> io::Result<IndexTable<'_>> {
+        self.table.view()
+    }
+
+    /// Of the index that has it: see [`Indexes::headers_for`].
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+}
+
+/// None if no index has the project.
+pub(crate) type Found = Option<Page>;
 
 impl Indexes {
     pub(crate) fn open(args: &Common) -> anyhow::Result<Self> {
+        let surroundings = Surroundings::of_process();
+        let configuration = Configuration::of(args, &surroundings)?;
+        let netrc = surroundings.netrc();
         let mut all = Vec::new();
-        for mut url in index_urls(args)? {
+        for mut index in configuration.indexes {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, HeaderValue::from_static(PageForm::ACCEPT));
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
             if args.refresh {
                 // As a browser reloads: what is immutable is not asked for.
                 headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=0"));
             }
-            if let Some(value) = authorization(&mut url, args.keyring)? {
+            if let Some(value) = authorization(&mut index, netrc.as_deref(), configuration.keyring)?
+            {
                 headers.insert(AUTHORIZATION, value);
             }
-            all.push(Index { url, headers });
+            all.push(Index {
+                url: index.url,
+                headers,
+            });
         }
         let directory = match &args.cache {
             Some(directory) => directory.clone(),
-            None => cache_directory()?,
+            None => cache_directory(&surroundings)?,
         };
+        let proxies = proxies(&configuration.proxies)?;
         let opened = || -> anyhow::Result<Client> {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&directory)?;
             let mut options = Options::private();
             options.secret = Some(secret(&directory)?);
             options.offline = args.offline;
@@ -77,15 +118,27 @@ impl Indexes {
             #[allow(unsafe_code, reason = "the promise that open_mapped asks for")]
             let cache =
                 unsafe { Cache::open_mapped(&directory.join("pages"), CacheOptions::new()) }?;
-            Ok(Client::build(cache, options).finish())
+            let mut client = Client::build(cache, options);
+            if let Some(roots) = configuration.roots {
+                client = client.roots(roots);
+            }
+            if !proxies.is_empty() {
+                client = client.proxies(proxies);
+            }
+            Ok(client.finish())
         };
         let client = opened().with_context(|| directory.display().to_string())?;
         Ok(Self {
-            all,
+            all: all.into(),
             client,
             runtime: OnceLock::new(),
             is_offline: args.offline,
+            netrc,
         })
+    }
+
+    pub(crate) fn is_offline(&self) -> bool {
+        self.is_offline
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -101,28 +154,35 @@ impl Indexes {
         self.runtime.get().context("no runtime")
     }
 
-    /// The fields for a file of the index whose page is at this URL: credentials go to no other host.
-    pub(crate) fn headers_for(&self, file: &Url) -> HeaderMap {
-        let own = self
-            .all
-            .iter()
-            .find(|index| index.url.origin() == file.origin());
-        let mut headers = own.map(|index| index.headers.clone()).unwrap_or_default();
+    /// The fields for a file that the page of an index names. If it is at the origin of this index, they are those of the
+    /// index, and if it is at that of another one, of that. Elsewhere, a netrc file may have credentials for its host. The
+    /// others go to no other host.
+    pub(crate) fn headers_for(&self, index: usize, file: &Url) -> anyhow::Result<HeaderMap> {
+        let answered = self.all.get(index).into_iter();
+        let own = answered
+            .chain(self.all.iter())
+            .find(|index| index.is_origin_of(file));
+        let mut headers = match own {
+            Some(index) => index.headers.clone(),
+            None => {
+                let value = authorization_of_file(file, self.netrc.as_deref())?;
+                HeaderMap::from_iter(value.map(|value| (AUTHORIZATION, value)))
+            }
+        };
         headers.remove(ACCEPT);
-        headers
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        Ok(headers)
     }
 
     /// The tables of these projects. What is stored and fresh is there at once; the others are fetched together.
     pub(crate) fn pages(
         &self,
         names: &[&ProjectName],
-    ) -> anyhow::Result<Vec<anyhow::Result<Page>>> {
-        let mut pages: Vec<Option<anyhow::Result<Page>>> = in_parts(names, |names| {
+    ) -> anyhow::Result<Vec<anyhow::Result<Found>>> {
+        let mut pages: Vec<Option<anyhow::Result<Found>>> = in_parts(names, |names| {
             let mut address = String::new();
             let stored = names.iter().map(|name| self.stored(name, &mut address));
-            stored
-                .map(|table| table.map(|table| Ok(Some(table))))
-                .collect()
+            stored.map(|found| found.map(Ok)).collect()
         });
         let missing: Vec<usize> = (0..names.len()).filter(|&at| pages[at].is_none()).collect();
         if !missing.is_empty() {
@@ -144,8 +204,8 @@ impl Indexes {
     pub(crate) fn look<R>(
         &self,
         name: &ProjectName,
-        page: TableOf<PackageTable>,
-        mut look: impl FnMut(&TableOf<PackageTable>) -> anyhow::Result<R>,
+        page: Page,
+        mut look: impl FnMut(&Page) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
         let damage = match look(&page) {
             Err(e) if is_damage(&e) => e,
@@ -159,25 +219,36 @@ impl Indexes {
         }
     }
 
-    /// What the first index has, which is the only one for a project that it has.
-    fn stored(&self, name: &ProjectName, address: &mut String) -> Option<TableOf<PackageTable>> {
-        let first = self.all.first()?;
-        address.clear();
-        address.push_str(first.url.as_str());
-        address.push_str(name.as_str());
-        address.push('/');
-        self.client.layer().find_as(&Request {
-            method: &Method::GET,
-            url: address,
-            headers: &first.headers,
-        })
+    /// What the first index has that has the project, as far as that is known without asking: each one before it has said
+    /// that it does not have the project, and that still holds. Offline, nobody can say that, and the first page counts.
+    fn stored(&self, name: &ProjectName, address: &mut String) -> Option<Found> {
+        let layer = self.client.layer();
+        let mut all_said_no = true;
+        for (at, index) in self.all.iter().enumerate() {
+            address.clear();
+            address.extend([index.url.as_str(), name.as_str(), "/"]);
+            let request = Request {
+                method: &Method::GET,
+                url: address,
+                headers: &index.headers,
+            };
+            if let Some(table) = layer.find_as(&request) {
+                return Some(Some(Page { table, index: at }));
+            }
+            let said_no = layer.find_status(&request).is_some_and(is_missing);
+            if !said_no && !self.is_offline {
+                return None;
+            }
+            all_said_no &= said_no;
+        }
+        all_said_no.then_some(None)
     }
 
     async fn fetch_all(
         &self,
         names: &[&ProjectName],
         missing: &[usize],
-    ) -> Vec<(usize, anyhow::Result<Page>)> {
+    ) -> Vec<(usize, anyhow::Result<Found>)> {
         let mut tasks = JoinSet::new();
         let mut waiting = missing.iter();
         let mut done = Vec::with_capacity(missing.len());
@@ -186,14 +257,19 @@ impl Indexes {
             while tasks.len() < MOST_AT_ONCE
                 && let Some(&at) = waiting.next()
             {
-                let (client, indexes) = (self.client.clone(), self.all.clone());
+                let (client, indexes) = (self.client.clone(), Arc::clone(&self.all));
                 let (name, is_offline) = (names[at].clone(), self.is_offline);
                 tasks.spawn(async move { (at, fetch(&client, &indexes, &name, is_offline).await) });
             }
-            match tasks.join_next().await {
-                None => break,
-                Some(Ok(page)) => done.push(page),
-                Some(Err(e)) => {
+            match timeout(Progress::EVERY, tasks.join_next()).await {
+                // The first page may be a slow one.
+                Err(_) => {
+                    progress.show();
+                    continue;
+                }
+                Ok(None) => break,
+                Ok(Some(Ok(page))) => done.push(page),
+                Ok(Some(Err(e))) => {
                     if let Ok(panic) = e.try_into_panic() {
                         std::panic::resume_unwind(panic);
                     }
@@ -211,8 +287,9 @@ async fn fetch(
     indexes: &[Index],
     name: &ProjectName,
     is_offline: bool,
-) -> anyhow::Result<Page> {
-    for index in indexes {
+) -> anyhow::Result<Found> {
+    let mut not_stored = None;
+    for (at, index) in indexes.iter().enumerate() {
         let address = format!("{}{}/", index.url, name.as_str());
         let mut request = http::Request::get(&address).body(())?;
         *request.headers_mut() = index.headers.clone();
@@ -223,22 +300,31 @@ async fn fetch(
             .await
             .with_context(|| address.clone())?;
         let response = match answer {
-            TableAnswer::Table(table) => return Ok(Some(table)),
+            TableAnswer::Table(table) => return Ok(Some(Page { table, index: at })),
             TableAnswer::Response(response) => response,
         };
         match response.status() {
-            StatusCode::NOT_FOUND | StatusCode::GONE => (),
+            status if is_missing(status) => (),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => bail!(
                 "{address}: the index answers {} to these credentials; give them in the index URL, in a netrc file, or with --keyring",
                 response.status()
             ),
+            // Another index may have it.
             StatusCode::GATEWAY_TIMEOUT if is_offline => {
-                bail!("{address} is not stored, and --offline asks nobody")
+                not_stored.get_or_insert(address);
             }
             status => bail!("{address}: the index answers {status}; try again later"),
         }
     }
-    Ok(None)
+    match not_stored {
+        Some(address) => bail!("{address} is not stored, and --offline asks nobody"),
+        None => Ok(None),
+    }
+}
+
+/// Whether an index says that it does not have a project.
+fn is_missing(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }
 
 fn is_damage(e: &anyhow::Error) -> bool {
@@ -247,15 +333,18 @@ fn is_damage(e: &anyhow::Error) -> bool {
 }
 
 fn table(project: &ProjectName, input: &TableInput<'_>) -> Result<Vec<u8>, PageError> {
-    let said = input
-        .headers
-        .get(CONTENT_TYPE)
-        .and_then(|said| said.to_str().ok());
-    let form = said.and_then(PageForm::of_content_type);
-    let form = form.unwrap_or_else(|| PageForm::of_page(input.body));
+    let said = |name| input.headers.get(name).and_then(|said| said.to_str().ok());
+    let coding = said(CONTENT_ENCODING);
+    let page = decoded(coding, input.body, LARGEST_PAGE)?;
+    let form = said(CONTENT_TYPE).and_then(PageForm::of_content_type);
+    let form = form.unwrap_or_else(|| PageForm::of_page(&page));
     // It was just asked for.
     let address = Url::parse(input.url).map_err(|_| PageError::NoIndex { links: 0 })?;
-    table_of_page(project, &address, form, input.body)
+    // The length has been compared, and gzip says where it ends.
+    match input.headers.contains_key(CONTENT_LENGTH) || matches!(page, Cow::Owned(_)) {
+        true => table_of_whole_page(project, &address, form, &page),
+        false => table_of_page(project, &address, form, &page),
+    }
 }
 
 /// A bar for what takes more than a second.
@@ -267,6 +356,9 @@ struct Progress {
 }
 
 impl Progress {
+    /// How long nothing may be shown.
+    const EVERY: Duration = Duration::from_secs(1);
+
     fn new(count: usize) -> Self {
         Self {
             started: Instant::now(),
@@ -278,9 +370,11 @@ impl Progress {
 
     fn add(&mut self) {
         self.done += 1;
-        if self.bar.is_none()
-            && self.started.elapsed() > Duration::from_secs(1)
-            && io::stderr().is_terminal()
+        self.show();
+    }
+
+    fn show(&mut self) {
+        if self.bar.is_none() && self.started.elapsed() >= Self::EVERY && io::stderr().is_terminal()
         {
             let bar = ProgressBar::new(self.count);
             let style = ProgressStyle::with_template("{pos}/{len} pages {wide_bar}");
@@ -289,6 +383,8 @@ impl Progress {
         }
         if let Some(bar) = &self.bar {
             bar.set_position(self.done);
+            // A position that stays is not drawn.
+            bar.tick();
         }
     }
 }
@@ -301,29 +397,74 @@ impl Drop for Progress {
     }
 }
 
-/// The secret with which credentials are digested. It is made once for each directory.
+/// The proxies that the configuration names.
+fn proxies(configured: &Proxies) -> anyhow::Result<Vec<Proxy>> {
+    let without = NoProxy::from_string(&configured.without.join(","));
+    let made = |setting: &Option<Setting>, make: fn(&str) -> reqwest::Result<Proxy>| {
+        let Some(Setting { value, source }) = setting else {
+            return Ok(None);
+        };
+        // The URL may have a password, so it is not shown.
+        let Ok(proxy) = make(value.trim()) else {
+            bail!("{source} names a proxy that is no URL; correct it there");
+        };
+        Ok(Some(proxy.no_proxy(without.clone())))
+    };
+    let http = made(&configured.http, |url| Proxy::http(url))?;
+    let https = made(&configured.https, |url| Proxy::https(url))?;
+    Ok(http.into_iter().chain(https).collect())
+}
+
+/// The secret with which credentials are digested. It is made once for each directory, with the directory.
 fn secret(directory: &Path) -> io::Result<Secret> {
     let path = directory.join("secret");
-    if !path.exists() {
-        let mut random = [0; 16];
-        File::open("/dev/urandom")?.read_exact(&mut random)?;
-        // Only its owner can read it.
-        let mut file = tempfile::NamedTempFile::new_in(directory)?;
-        file.write_all(&random)?;
-        // Another process may have been faster.
-        if let Err(e) = file.persist_noclobber(&path)
-            && e.error.kind() != io::ErrorKind::AlreadyExists
-        {
-            return Err(e.error);
+    let file = match File::open(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            make_secret(directory, &path)?;
+            File::open(&path)?
+        }
+        opened => opened?,
+    };
+    // One byte more than it has, to see that it ends.
+    let mut bytes = [0; SECRET + 1];
+    let mut found = 0;
+    while let Some(rest) = bytes.get_mut(found..).filter(|rest| !rest.is_empty()) {
+        match (&file).read(rest)? {
+            0 => break,
+            more => found += more,
         }
     }
-    let bytes = fs::read(&path)?;
-    let found = bytes.len();
-    let bytes = bytes.try_into().map_err(|_| {
-        io::Error::other(format!(
-            "{} has {found} bytes, and allowed are 16; remove it, and what is stored for credentials is fetched anew",
-            path.display()
-        ))
-    })?;
-    Ok(Secret::new(bytes))
+    match bytes.first_chunk().filter(|_| found == SECRET) {
+        Some(secret) => Ok(Secret::new(*secret)),
+        None => {
+            let found = match found > SECRET {
+                true => format!("more than {SECRET}"),
+                false => found.to_string(),
+            };
+            Err(io::Error::other(format!(
+                "{} has {found} bytes, and allowed are {SECRET}; remove it, and what is stored for credentials is fetched anew",
+                path.display()
+            )))
+        }
+    }
+}
+
+/// Bytes of a secret.
+const SECRET: usize = 16;
+
+fn make_secret(directory: &Path, path: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
+    let mut random = [0; SECRET];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    // Only its owner can read it.
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(&random)?;
+    // Another process may have been faster.
+    match file.persist_noclobber(path) {
+        Err(e) if e.error.kind() != io::ErrorKind::AlreadyExists => Err(e.error),
+        _ => Ok(()),
+    }
 }

@@ -9,7 +9,10 @@ mod credentials;
 mod environment;
 mod indexes;
 mod metadata;
+mod pip_settings;
 mod requirements;
+mod surroundings;
+mod uv_settings;
 mod versions;
 
 use std::io::{self, ErrorKind};
@@ -19,6 +22,16 @@ use clap::Parser;
 
 use args::{Args, Verb};
 
+/// How a command ended, the best end first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Found,
+    /// A project or a file is not there.
+    Missing,
+    /// A page is not to be had. What it was has been said.
+    Failed,
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     let answered = match &args.verb {
@@ -27,8 +40,9 @@ fn main() -> ExitCode {
         Verb::Metadata(verb) => metadata::run(&args.common, verb),
     };
     match answered {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(Outcome::Found) => ExitCode::SUCCESS,
+        Ok(Outcome::Missing) => ExitCode::from(1),
+        Ok(Outcome::Failed) => ExitCode::from(2),
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("pyindex: {e:#}");

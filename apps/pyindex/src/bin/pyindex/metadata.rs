@@ -1,10 +1,14 @@
 use std::io::{self, Write};
 
 use anyhow::{Context, bail};
+use http::StatusCode;
+use http::header::CONTENT_ENCODING;
 use http_body_util::{BodyExt, Limited};
+use pyindex::decoded;
 use sha2::{Digest, Sha256};
 use url::Url;
 
+use crate::Outcome;
 use crate::args::{Common, Metadata};
 use crate::best::{plain, wanted};
 use crate::environment::Environment;
@@ -19,12 +23,14 @@ struct Chosen {
     name: String,
     url: String,
     has_metadata: bool,
+    /// The place of the index that has it.
+    index: usize,
     /// Of its metadata, in hexadecimal.
     sha256: Option<String>,
 }
 
-/// Prints the metadata of the best file. False if there are none.
-pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<bool> {
+/// Prints the metadata of the best file.
+pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<Outcome> {
     let mut environment = Environment::of(&args.target)?;
     let Some(requirement) = Requirement::parse(&args.requirement, &environment.markers)? else {
         bail!(
@@ -42,7 +48,7 @@ pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<bool> {
             "pyindex: no index has the project {}",
             requirement.name.as_str()
         );
-        return Ok(false);
+        return Ok(Outcome::Missing);
     };
     let wanted = wanted(&args.target, &requirement);
     let file = indexes.look(&requirement.name, page, |page| {
@@ -54,6 +60,7 @@ pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<bool> {
             name: file.name,
             url: file.url,
             has_metadata: file.metadata,
+            index: page.index(),
             sha256: file.metadata_sha256,
         }))
     })?;
@@ -63,17 +70,17 @@ pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<bool> {
             requirement.name.as_str(),
             requirement.text
         );
-        return Ok(false);
+        return Ok(Outcome::Missing);
     };
     if !file.has_metadata {
         eprintln!(
             "pyindex: the index has no metadata of {} as a file of their own (PEP 658); they are in the file",
             plain(&file.name)
         );
-        return Ok(false);
+        return Ok(Outcome::Missing);
     }
     let url = format!("{}.metadata", file.url);
-    let headers = indexes.headers_for(&Url::parse(&url)?);
+    let headers = indexes.headers_for(file.index, &Url::parse(&url)?)?;
     let text = fetch(&indexes, &url, headers)?;
     if let Some(expected) = &file.sha256 {
         let found: String = Sha256::digest(&text)
@@ -97,7 +104,7 @@ pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<bool> {
         false => out.write_all(&text)?,
     }
     out.flush()?;
-    Ok(true)
+    Ok(Outcome::Found)
 }
 
 fn fetch(indexes: &Indexes, url: &str, headers: http::HeaderMap) -> anyhow::Result<Vec<u8>> {
@@ -106,16 +113,20 @@ fn fetch(indexes: &Indexes, url: &str, headers: http::HeaderMap) -> anyhow::Resu
         *request.headers_mut() = headers;
         let response = indexes.client().send(request).await?;
         let status = response.status();
+        if status == StatusCode::GATEWAY_TIMEOUT && indexes.is_offline() {
+            bail!("it is not stored, and --offline asks nobody");
+        }
         if !status.is_success() {
             bail!("the answer is {status}");
         }
-        let body = Limited::new(response.into_body(), LONGEST).collect().await;
-        let text = body
-            .map_err(|e| anyhow::anyhow!("{e}"))?
-            .to_bytes()
-            .to_vec();
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, LONGEST).collect().await;
+        let body = body.map_err(|e| anyhow::anyhow!("{e}"))?.to_bytes();
+        let coding = head.headers.get(CONTENT_ENCODING);
+        let coding = coding.and_then(|coding| coding.to_str().ok());
+        let text = decoded(coding, &body, LONGEST)?.into_owned();
         indexes.client().idle().await;
         Ok(text)
     });
-    fetched.with_context(|| plain(url))
+    fetched.with_context(|| plain(url).into_owned())
 }

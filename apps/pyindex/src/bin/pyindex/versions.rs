@@ -4,19 +4,21 @@ use anyhow::Context;
 use pyindex::{ProjectName, Specifiers, Wanted};
 use serde_json::json;
 
+use crate::Outcome;
 use crate::args::{Common, Versions};
+use crate::best::left_out_json;
 use crate::environment::Environment;
 use crate::indexes::Indexes;
 
-/// Prints the versions of a project. False if there is none.
-pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<bool> {
+/// Prints the versions of a project.
+pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<Outcome> {
     let name = ProjectName::parse(&args.name)?;
     let mut environment = Environment::of(&args.target)?;
     let indexes = Indexes::open(common)?;
     let page = indexes.pages(&[&name])?.pop().context("no page")??;
     let Some(page) = page else {
         eprintln!("pyindex: no index has the project {}", name.as_str());
-        return Ok(false);
+        return Ok(Outcome::Missing);
     };
     let any = Specifiers::parse("")?;
     let wanted = Wanted {
@@ -25,16 +27,20 @@ pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<bool> {
         sdists: !args.target.only_binary,
         ..Wanted::of(&any)
     };
-    let versions = indexes.look(&name, page, |page| {
+    let (versions, left_out) = indexes.look(&name, page, |page| {
         let mut versions = Vec::new();
         let found = |version: &str| versions.push(version.to_owned());
         let table = page.view()?;
         environment.chooser.each_version(&table, &wanted, found)?;
-        Ok(versions)
+        Ok((versions, table.left_out()))
     })?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     if common.json {
-        let value = json!({"name": name.as_str(), "versions": versions});
+        let value = json!({
+            "name": name.as_str(),
+            "versions": versions,
+            "left_out": left_out_json(left_out),
+        });
         serde_json::to_writer_pretty(&mut out, &value)?;
         writeln!(out)?;
     } else {
@@ -48,6 +54,12 @@ pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<bool> {
             "pyindex: no version of {} has a file that will do",
             name.as_str()
         );
+        if left_out.files() > 0 {
+            eprintln!("  {left_out}");
+        }
     }
-    Ok(!versions.is_empty())
+    Ok(match versions.is_empty() {
+        true => Outcome::Missing,
+        false => Outcome::Found,
+    })
 }
