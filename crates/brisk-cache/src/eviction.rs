@@ -19,8 +19,10 @@ const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_TIME: Duration = Duration::from_millis(5);
 
 /// What is left to do of an eviction.
-#[derive(Debug, Default)]
-struct Eviction {
+#[derive(Debug)]
+pub(crate) struct Eviction {
+    /// After copies of so many bytes, a batch ends.
+    batch_bytes: u64,
     victims: VecDeque<Aged>,
     listed: bool,
     /// The segment that is being emptied.
@@ -38,21 +40,43 @@ struct Emptied {
     copied: u64,
 }
 
+/// What is done while the lock is held.
+#[derive(Debug)]
+struct Batch {
+    /// Bytes of records.
+    copied: u64,
+    most: u64,
+    until: Instant,
+}
+
 impl Store {
     /// Removes the oldest files until so many bytes are left within the limit.
     pub(crate) fn make_room(&self, needed: u64) -> io::Result<()> {
-        let mut eviction = Eviction::default();
+        let mut eviction = Eviction::new(BATCH_BYTES);
         while self.locked(Wait::Bounded, |locked| eviction.batch(locked, needed))? {}
         Ok(())
     }
 }
 
 impl Eviction {
+    pub(crate) fn new(batch_bytes: u64) -> Self {
+        Self {
+            batch_bytes,
+            victims: VecDeque::new(),
+            listed: false,
+            emptied: None,
+            without_mercy: false,
+        }
+    }
+
     /// Does a part of it. Returns whether something is left to do.
-    fn batch(&mut self, locked: &mut Locked<'_>, needed: u64) -> io::Result<bool> {
-        let until = Instant::now() + BATCH_TIME;
-        let mut copied = 0;
-        let left = self.work(locked, needed, until, &mut copied)?;
+    pub(crate) fn batch(&mut self, locked: &mut Locked<'_>, needed: u64) -> io::Result<bool> {
+        let mut batch = Batch {
+            copied: 0,
+            most: self.batch_bytes,
+            until: Instant::now() + BATCH_TIME,
+        };
+        let left = self.work(locked, needed, &mut batch)?;
         // The next batch reads the totals again.
         locked.end_files()?;
         Ok(left)
@@ -62,17 +86,17 @@ impl Eviction {
         &mut self,
         locked: &mut Locked<'_>,
         needed: u64,
-        until: Instant,
-        copied: &mut u64,
+        batch: &mut Batch,
     ) -> io::Result<bool> {
-        while !is_full(*copied, until) {
+        while !batch.is_full() {
             if let Some(emptied) = &mut self.emptied {
-                if emptied.next_block(locked, copied, until)? {
+                if emptied.next_block(locked, batch)? {
                     continue;
                 }
                 let victim = emptied.victim;
-                if emptied.copied > 0 && locked.state.durable {
-                    // The copies are on the disk. So must be their slots, before their first place goes.
+                if locked.state.durable {
+                    // The copies are on the disk. So must be their slots, before their first place goes. Another one may
+                    // have made them, who was killed between two batches or had to wait too long.
                     locked.sync_index()?;
                 }
                 self.emptied = None;
@@ -112,12 +136,7 @@ impl Eviction {
 impl Emptied {
     /// Frees the slots of a block that name the segment, or copies their records forward. Returns whether something is
     /// left. A block that is not done when the batch is full is looked at again: what is done names another segment.
-    fn next_block(
-        &mut self,
-        locked: &mut Locked<'_>,
-        copied: &mut u64,
-        until: Instant,
-    ) -> io::Result<bool> {
+    fn next_block(&mut self, locked: &mut Locked<'_>, batch: &mut Batch) -> io::Result<bool> {
         if self.index != locked.index.id {
             // Another process has replaced the index between two batches.
             self.index = locked.index.id;
@@ -130,21 +149,16 @@ impl Emptied {
             // Nobody may find the last slot gone and the file there.
             locked.begin_files()?;
         }
-        let before = *copied;
-        let left = self.free_or_copy(locked, copied, until)?;
-        if *copied > before && locked.state.durable && !locked.is_durable() {
+        let before = batch.copied;
+        let left = self.free_or_copy(locked, batch)?;
+        if batch.copied > before && locked.state.durable && !locked.is_durable() {
             // Others were promised that their records last.
             locked.sync_active()?;
         }
         Ok(left)
     }
 
-    fn free_or_copy(
-        &mut self,
-        locked: &mut Locked<'_>,
-        copied: &mut u64,
-        until: Instant,
-    ) -> io::Result<bool> {
+    fn free_or_copy(&mut self, locked: &mut Locked<'_>, batch: &mut Batch) -> io::Result<bool> {
         let number = self.victim.number;
         let slots = locked.index.block_of_segment(self.next_block, number)?;
         let mut segment = None;
@@ -163,8 +177,8 @@ impl Emptied {
                 if read && locked.copy_forward(at, &slot, &record)? {
                     locked.store.counters.copied.add(1);
                     self.copied = self.copied.saturating_add(bytes);
-                    *copied += bytes;
-                    if is_full(*copied, until) {
+                    batch.copied += bytes;
+                    if batch.is_full() {
                         return Ok(true);
                     }
                     continue;
@@ -173,7 +187,7 @@ impl Emptied {
             locked.count(&slot, false)?;
             locked.free_slot(at)?;
             locked.store.counters.evicted.add(1);
-            if is_full(*copied, until) {
+            if batch.is_full() {
                 return Ok(true);
             }
         }
@@ -182,9 +196,10 @@ impl Emptied {
     }
 }
 
-/// Whether a batch that has copied so many bytes ends.
-fn is_full(copied: u64, until: Instant) -> bool {
-    copied >= BATCH_BYTES || Instant::now() >= until
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.copied >= self.most || Instant::now() >= self.until
+    }
 }
 
 fn open(locked: &Locked<'_>, victim: &Aged) -> io::Result<Option<Segment>> {
@@ -266,7 +281,7 @@ mod tests {
         for key in 0..40u32 {
             assert!(cache.update_use(&key.to_le_bytes()).unwrap());
         }
-        let mut eviction = Eviction::default();
+        let mut eviction = Eviction::new(BATCH_BYTES);
         let mut copied = 0;
         loop {
             let batch = |locked: &mut Locked<'_>| eviction.batch(locked, 63 << 20);
@@ -311,7 +326,7 @@ mod tests {
             let stays = key < 40 || segment_of(&cache, key) != Some(victim);
             expected.insert(key, stays.then_some(key as u8));
         }
-        let mut eviction = Eviction::default();
+        let mut eviction = Eviction::new(BATCH_BYTES);
         let mut untouched: Vec<u32> = (0..40).collect();
         // How many that were copied, and how many that were not, were replaced and removed.
         let mut changed = BTreeMap::new();

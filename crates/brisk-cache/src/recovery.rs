@@ -70,9 +70,8 @@ impl Locked<'_> {
     /// Tidies up behind a writer that did not come to its end.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         if self.state.durable {
-            // Its copies of records may not be on the disk, and their first places may go now.
+            // Its copies of records may not be on the disk, and their first places may go now. Their slots follow.
             self.sync_active()?;
-            self.sync_index()?;
         }
         self.remove_unnamed()?;
         self.files()?;
@@ -83,6 +82,10 @@ impl Locked<'_> {
 
     /// Removes the files with records that no slot names, but not the one that is appended to.
     fn remove_unnamed(&self) -> io::Result<()> {
+        if self.state.durable {
+            // The slots that named them may still be on the disk.
+            self.sync_index()?;
+        }
         let mut named = HashSet::from([self.state.active]);
         for number in 0..self.index.header.blocks {
             let slots = self.index.block(number)?;
