@@ -32,6 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Writer {
     ledger: Arc<UnsharedFile>,
+    ledger_id: FileId,
     /// Proves that a ledger says where its segment ends.
     home: u64,
     active: Option<Active>,
@@ -43,8 +44,8 @@ pub(crate) struct Writer {
     saved: Option<[u8; SAVED]>,
     /// The ledger, in a process that has written before. Only read with the lock.
     map: Option<Mapping>,
-    /// When this process last looked which index has the name.
-    named: Option<Minute>,
+    /// When this process last looked which files have the names of the index and of the ledger, and which index had.
+    named: Option<(Minute, FileId)>,
     /// The index in which this process's limit is noted.
     limit_in: Option<FileId>,
 }
@@ -127,23 +128,35 @@ impl Store {
             Wait::Bounded => process.writer(),
             Wait::No => process.try_writer().ok_or(io::ErrorKind::WouldBlock)?,
         };
-        if guard.is_none() {
-            *guard = Some(Writer::open(self)?);
+        loop {
+            let writer = match &mut *guard {
+                Some(writer) => writer,
+                none => none.insert(Writer::open(self)?),
+            };
+            let ledger = Arc::clone(&writer.ledger);
+            self.lock(ledger.try_borrow()?, wait)?;
+            let _unlock = Unlock(&ledger);
+            let index = match self.known_index(process, writer) {
+                None if !writer.has_name(self)? => {
+                    // Somebody has removed it by hand. Others lock another one, and what this one says is of files that
+                    // nobody finds.
+                    *guard = None;
+                    continue;
+                }
+                None => self.named_index(process, writer)?,
+                known => known,
+            };
+            return self.with_lock(process, writer, index, work);
         }
-        let writer = guard.as_mut().ok_or(io::ErrorKind::NotFound)?;
-        let ledger = Arc::clone(&writer.ledger);
-        self.lock(ledger.try_borrow()?, wait)?;
-        let _unlock = Unlock(&ledger);
-        self.with_lock(process, writer, work)
     }
 
     fn with_lock<R>(
         &self,
         process: &Process,
         writer: &mut Writer,
+        index: Option<Arc<Index>>,
         work: impl FnOnce(&mut Locked<'_>) -> io::Result<R>,
     ) -> io::Result<R> {
-        let index = self.current_index(process, &mut writer.named)?;
         let read = writer.read(self)?;
         let is_at_home = read.is_some_and(|state| state.home == writer.home);
         let mut locked = Locked {
@@ -167,28 +180,29 @@ impl Store {
         work(&mut locked)
     }
 
-    /// The index that the name belongs to. None if there is none.
+    /// The index that this process has open, if that has the name. None if only a look at the name can tell.
     ///
     /// With the lock, the mark says so: whoever gives the name to another index first marks the one that has it, and
-    /// takes the mark back only if that keeps the name. But somebody may remove files by hand, so this looks at the name
-    /// once a minute, too, and always where a mark may come late.
-    fn current_index(
+    /// takes the mark back only if that keeps the name. But somebody may remove files by hand, so a look is due once a
+    /// minute, too, and always where a mark may come late.
+    fn known_index(&self, process: &Process, writer: &Writer) -> Option<Arc<Index>> {
+        let known = process.view().index.clone()?;
+        let is_known = writer.named == Some((now(), known.id))
+            && known.writable
+            && known.is_mapped()
+            && known.is_marked_current().unwrap_or(false);
+        is_known.then_some(known)
+    }
+
+    /// The index that the name belongs to. None if there is none.
+    fn named_index(
         &self,
         process: &Process,
-        looked: &mut Option<Minute>,
+        writer: &mut Writer,
     ) -> io::Result<Option<Arc<Index>>> {
         let known = process.view().index.clone();
-        let minute = Some(now());
-        if let Some(index) = &known
-            && *looked == minute
-            && index.writable
-            && index.is_mapped()
-            && index.is_marked_current().unwrap_or(false)
-        {
-            return Ok(known);
-        }
         let named = self.directory.id_of(INDEX)?;
-        *looked = minute;
+        writer.named = named.map(|named| (now(), named));
         let index = match known.filter(|index| Some(index.id) == named) {
             Some(index) => index,
             None => {
@@ -282,9 +296,11 @@ impl Writer {
             let (second, _) = directory.open_or_create(LEDGER)?;
             prove_locks(&file, &second, kind).map_err(|e| directory.told(LEDGER, e))?;
         }
+        let ledger_id = FileId::of_stat(&stat);
         Ok(Self {
             ledger: Arc::new(UnsharedFile::new(file)?),
-            home: home_of(FileId::of_stat(&stat)),
+            ledger_id,
+            home: home_of(ledger_id),
             active: None,
             lease: None,
             appended: 0,
@@ -294,6 +310,11 @@ impl Writer {
             named: None,
             limit_in: None,
         })
+    }
+
+    /// Whether the ledger still has its name.
+    fn has_name(&self, store: &Store) -> io::Result<bool> {
+        Ok(store.directory.id_of(LEDGER)? == Some(self.ledger_id))
     }
 
     /// Whether the ledger that was read has anything.

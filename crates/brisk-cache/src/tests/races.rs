@@ -557,6 +557,45 @@ fn a_writer_sees_that_its_index_has_lost_the_name() {
 }
 
 #[test]
+fn a_writer_whose_files_were_removed_by_hand_writes_where_others_find_it() {
+    let home = home();
+    let options = small().write_wait(Duration::from_millis(50));
+    for looks_at_once in [false, true] {
+        let cache = mapped(home.path(), options.clone());
+        FAKE.set(Some(1_000_000));
+        for key in 0..3 {
+            insert(&cache, key, b"before").unwrap();
+        }
+        for file in std::fs::read_dir(home.path()).unwrap() {
+            std::fs::remove_file(file.unwrap().path()).unwrap();
+        }
+        let other = mapped(home.path(), options.clone());
+        insert(&other, 10, b"of the other").unwrap();
+        if looks_at_once {
+            // A look at the directory finds the new index, in the minute in which the ledger was last looked at.
+            assert_eq!(cache.iter().unwrap().count(), 1);
+        } else {
+            FAKE.set(Some(1_000_001));
+        }
+        for key in 4..100 {
+            insert(&cache, key, b"after").unwrap();
+        }
+        for key in 4..100 {
+            assert_eq!(get(&other, key).as_deref(), Some(&b"after"[..]), "{key}");
+            assert_eq!(get(&cache, key).as_deref(), Some(&b"after"[..]), "{key}");
+        }
+        assert_eq!((get(&cache, 1), other.counts().damaged), (None, 0));
+        let locked = other.store.locked(crate::writer::Wait::Bounded, |_| {
+            Ok(insert(&cache, 5, b"beside the other"))
+        });
+        let e = locked.unwrap().unwrap_err();
+        assert_eq!(e.kind(), std::io::ErrorKind::TimedOut);
+        other.clear().unwrap();
+    }
+    FAKE.set(None);
+}
+
+#[test]
 fn a_child_works_though_a_thread_of_its_parent_was_writing() {
     let home = home();
     let cache = mapped(home.path(), small());
