@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::clock::{Minute, age, now};
 use crate::first_look::Answer;
@@ -19,6 +20,9 @@ const TRIES: usize = 3;
 
 /// A note of use is due, too, for an entry that was written this long in the future.
 const FUTURE: Minute = 24 * 60;
+
+/// How many minutes nobody tries to note a use after that was refused: the directory can only be read, or is gone.
+const REFUSED: Minute = 60;
 
 /// What has more room than this is long.
 const LONG: usize = 64 * 1024;
@@ -248,15 +252,20 @@ impl Store {
         let after = self.options.note_use_after;
         let due = after.is_some_and(|after| age(minute, slot.last_use()) >= after);
         // An entry of the future would never get old.
-        due || slot.last_use() > minute.saturating_add(FUTURE)
+        let due = due || slot.last_use() > minute.saturating_add(FUTURE);
+        due && minute.abs_diff(self.note_refused.load(Ordering::Relaxed)) >= REFUSED
     }
 
     /// Notes a use if nobody else is writing. Otherwise the next use notes it.
     #[cold]
     fn try_note_use(&self, slot: &Slot) {
-        let noted = self.locked(Wait::No, |locked| locked.note_use(slot));
-        if noted.is_err() {
-            self.counters.unnoted.add(1);
+        let Err(e) = self.locked(Wait::No, |locked| locked.note_use(slot)) else {
+            return;
+        };
+        self.counters.unnoted.add(1);
+        if e.kind() != io::ErrorKind::WouldBlock {
+            // Otherwise each hit would find that out again, by several system calls.
+            self.note_refused.store(now(), Ordering::Relaxed);
         }
     }
 

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicU32;
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
@@ -33,6 +34,8 @@ pub(crate) struct Store {
     /// Values with files of their own are read, and never mapped.
     pub(crate) reads_values: bool,
     pub(crate) counters: Counters,
+    /// When a use could not be noted, though nobody else was writing. 0 if that never happened.
+    pub(crate) note_refused: AtomicU32,
     pub(crate) segment_len: u64,
     /// Values whose records are longer have files of their own.
     pub(crate) most_shared: u64,
@@ -157,6 +160,7 @@ impl Store {
             promise,
             reads_values: false,
             counters: Counters::default(),
+            note_refused: AtomicU32::new(0),
             segment_len,
             most_shared: (segment_len / 4).min(1 << 20),
             large_index: crate::growth::LARGE,

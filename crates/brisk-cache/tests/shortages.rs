@@ -166,6 +166,12 @@ fn a_directory_that_can_only_be_read_is_read() {
         b"value"
     );
     assert_eq!(cache.counts().unnoted, 1);
+    // That is not tried again with each hit.
+    for _ in 0..3 {
+        let hit = cache.get_at_once(b"key").unwrap().unwrap();
+        assert_eq!(hit.bytes().unwrap(), b"value");
+    }
+    assert_eq!(cache.counts().unnoted, 1);
     assert!(cache.get(b"none").unwrap().is_none());
     let e = cache
         .insert(b"key", b"other", About::default())
