@@ -89,7 +89,7 @@ impl Cache {
     ///
     /// [`io::ErrorKind::WouldBlock`] if it would have to: ask [`Cache::get`], on a thread that may wait. That is so for the
     /// first two answers of a handle, for the first hit in a file, if there is no index yet or another one, if a use is to be
-    /// [noted](CacheOptions::note_use_after), and if something is damaged. On filesystems whose files are read and not
+    /// [noted](CacheOptions::note_use_after), and if this handle finds damage for the first time. On filesystems whose files are read and not
     /// mapped, it is always so. A page that is not in memory makes it wait all the same.
     #[inline]
     pub fn get_at_once(&self, key: &[u8]) -> io::Result<Option<Hit>> {

@@ -81,7 +81,7 @@ impl Store {
                 self.counters.absent.add(1);
                 return Some(Answer::Miss);
             }
-            Found::Torn => return None,
+            Found::Torn { .. } => return None,
         };
         let minute = now();
         let room = usize::try_from(u64::from(slot.room) * UNIT).ok()?;

@@ -6,6 +6,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::directory::{Directory, FileId, INDEX};
+use crate::format::check;
 use crate::format::digest::{self, Digest};
 use crate::format::index_header::{self, BLOCK, CURRENT, IndexHeader, MARK_AT, SLOTS_AT};
 use crate::format::noted_limit::{self, LIMIT_AT};
@@ -32,8 +33,10 @@ pub(crate) struct Index {
 pub(crate) enum Found {
     /// Its slot, at this offset.
     Slot(u64, Slot),
-    /// A slot with its digest that fails its check: it may be being written.
-    Torn,
+    /// A slot with its digest that fails its check: it may be being written. `check` is of its place and its bytes.
+    Torn {
+        check: u64,
+    },
     Nothing,
 }
 
@@ -116,11 +119,17 @@ fn find_by_reads(file: &impl ReadAt, header: &IndexHeader, digest: Digest) -> io
             }
             match Slot::parse(header.seed, bytes) {
                 Some(slot) if slot.digest == digest => return Ok(Found::Slot(at, slot)),
-                _ => found = Found::Torn,
+                _ => found = torn(at, bytes),
             }
         }
     }
     Ok(found)
+}
+
+#[cold]
+fn torn(at: u64, bytes: &[u8; slot::LEN]) -> Found {
+    let check = check::seeded(at, bytes);
+    Found::Torn { check }
 }
 
 impl Index {
@@ -225,7 +234,7 @@ impl Index {
                 mapping.load(at, &mut bytes)?;
                 match Slot::parse(self.header.seed, &bytes) {
                     Some(slot) if slot.digest == digest => return Ok(Found::Slot(at, slot)),
-                    _ => found = Found::Torn,
+                    _ => found = torn(at, &bytes),
                 }
             }
         }

@@ -11,6 +11,7 @@ use crate::format::record::{Record, Unchecked, Wrong};
 use crate::format::slot::Slot;
 use crate::hit::Hit;
 use crate::index::{Found, Index, is_lost};
+use crate::known_damage::Damaged;
 use crate::segment::{Segment, expected};
 use crate::store::{Opened, Process, Store};
 use crate::writer::Wait;
@@ -112,10 +113,10 @@ impl Store {
                     self.counters.absent.add(1);
                     return Ok(None);
                 }
-                Ok(Found::Torn) => {
-                    patience.ask()?;
+                Ok(Found::Torn { check }) => {
                     drop(view);
-                    match self.once_more(digest, &mut tries)? {
+                    let damaged = Damaged::Slot(check);
+                    match self.once_more(process, digest, damaged, patience, &mut tries)? {
                         true => continue,
                         false => return Ok(None),
                     }
@@ -166,9 +167,9 @@ impl Store {
                     return Ok(None);
                 }
                 Ok(Err(Wrong::Damaged)) => {
-                    patience.ask()?;
                     drop(view);
-                    if !self.once_more(digest, &mut tries)? {
+                    let damaged = Damaged::record(&slot);
+                    if !self.once_more(process, digest, damaged, patience, &mut tries)? {
                         return Ok(None);
                     }
                 }
@@ -219,22 +220,35 @@ impl Store {
         })
     }
 
-    /// Whether to look again after something that is not right: three times as it is, then once when nobody writes.
+    /// Whether to look again after something that is not right: three times as it is, then once when nobody writes. What was
+    /// not right then is known, and is a miss at once.
     #[cold]
-    fn once_more(&self, digest: Digest, tries: &mut usize) -> io::Result<bool> {
-        *tries += 1;
-        if *tries <= TRIES {
-            std::hint::spin_loop();
-            return Ok(true);
-        }
-        if *tries == TRIES + 1 {
-            let there = self.locked(Wait::Bounded, |locked| {
-                Ok(matches!(locked.index.find(digest)?, Found::Slot(..)))
-            });
-            // Who cannot lock sees no more than it has seen.
-            if there.unwrap_or(false) {
+    fn once_more(
+        &self,
+        process: &Process,
+        digest: Digest,
+        damaged: Damaged,
+        patience: Patience,
+        tries: &mut usize,
+    ) -> io::Result<bool> {
+        let is_known = *tries == 0 && process.damage.has(damaged);
+        if !is_known {
+            patience.ask()?;
+            *tries += 1;
+            if *tries <= TRIES {
+                std::hint::spin_loop();
                 return Ok(true);
             }
+            if *tries == TRIES + 1 {
+                let there = self.locked(Wait::Doubt, |locked| {
+                    Ok(matches!(locked.index.find(digest)?, Found::Slot(..)))
+                });
+                // Who cannot lock sees no more than it has seen.
+                if there.unwrap_or(false) {
+                    return Ok(true);
+                }
+            }
+            process.damage.note(damaged);
         }
         self.counters.damaged.add(1);
         Ok(false)

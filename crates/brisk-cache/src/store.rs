@@ -17,6 +17,7 @@ use crate::format::PAGE;
 use crate::format::index_header::{BLOCK, SLOTS_AT};
 use crate::format::slot::{Kind, Slot};
 use crate::index::{Index, IndexFile, is_lost};
+use crate::known_damage::KnownDamage;
 use crate::options::CacheOptions;
 use crate::promise::Promise;
 use crate::segment::{Reading, Segment, SegmentFile, file_name};
@@ -51,6 +52,7 @@ pub(crate) struct Process {
     pub(crate) reading: Reading,
     view: RwLock<View>,
     writer: Mutex<Option<Writer>>,
+    pub(crate) damage: KnownDamage,
 }
 
 /// The files that are read, as they were when they were opened.
@@ -212,6 +214,7 @@ impl Store {
                 opened: 0,
             }),
             writer: Mutex::new(None),
+            damage: KnownDamage::default(),
         })
     }
 

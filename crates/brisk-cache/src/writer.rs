@@ -93,7 +93,12 @@ pub(crate) enum Wait {
     No,
     /// As long as the options say.
     Bounded,
+    /// As a reader that has found damage, and asks whether somebody is just writing it.
+    Doubt,
 }
+
+/// How long a reader waits that has found damage. Who writes a slot has written it long before.
+const DOUBT: Duration = Duration::from_secs(1);
 
 /// The records of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -127,6 +132,7 @@ impl Store {
         let mut guard: MutexGuard<'_, Option<Writer>> = match wait {
             Wait::Bounded => process.writer(),
             Wait::No => process.try_writer().ok_or(io::ErrorKind::WouldBlock)?,
+            Wait::Doubt => self.writer_in_doubt(process)?,
         };
         loop {
             let writer = match &mut *guard {
@@ -227,6 +233,31 @@ impl Store {
         Ok(Some(index))
     }
 
+    fn longest(&self, wait: Wait) -> Duration {
+        match wait {
+            Wait::No => Duration::ZERO,
+            Wait::Bounded => self.options.write_wait,
+            Wait::Doubt => self.options.write_wait.min(DOUBT),
+        }
+    }
+
+    /// The mutex of this process, whose holder may be waiting for the lock, and for longer.
+    fn writer_in_doubt<'p>(
+        &self,
+        process: &'p Process,
+    ) -> io::Result<MutexGuard<'p, Option<Writer>>> {
+        let started = Instant::now();
+        loop {
+            match process.try_writer() {
+                Some(writer) => return Ok(writer),
+                None if started.elapsed() >= self.longest(Wait::Doubt) => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                None => thread::sleep(LONGEST_PAUSE),
+            }
+        }
+    }
+
     fn lock(&self, file: BorrowedFd<'_>, wait: Wait) -> io::Result<()> {
         let mut started = None;
         let mut pause = Duration::from_micros(20);
@@ -241,14 +272,15 @@ impl Store {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let waited = started.get_or_insert_with(Instant::now).elapsed();
-            if waited >= self.options.write_wait {
+            let longest = self.longest(wait);
+            if waited >= longest {
                 let e = io::Error::new(
                     io::ErrorKind::TimedOut,
                     format!(
                         "another process has had the lock for {} ms, allowed are {}; nothing was changed; end or \
                          continue that process (fuser names it), or raise write_wait",
                         waited.as_millis(),
-                        self.options.write_wait.as_millis()
+                        longest.as_millis()
                     ),
                 );
                 return Err(self.directory.told(LEDGER, e));

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::hooked_disk::{Deed, HookedDisk};
 use super::{doubling, get, home, insert, small, value};
 use crate::clock::tests::FAKE;
+use crate::directory::segment_name;
 use crate::disk::{Disk, RealDisk};
 use crate::format::digest::Digest;
 use crate::format::slot::FREE;
@@ -95,6 +96,66 @@ fn a_slot_that_is_being_written_is_read_again() {
     // The next insertion has the slot.
     insert(&writer, 1, &value(1, 1, 100)).unwrap();
     assert_eq!(get(&reader, 1), Some(value(1, 1, 100)));
+}
+
+#[test]
+fn damage_that_is_known_is_a_miss_without_the_lock() {
+    let home = home();
+    let writer = mapped(home.path(), small());
+    let reader = mapped(home.path(), small().write_wait(Duration::from_millis(50)));
+    for key in 0..4 {
+        insert(&writer, key, &value(key, 0, 100)).unwrap();
+    }
+    // The slot of one, and the record of another.
+    let (at, slot) = writer.slot_of(1);
+    let mut half = slot.encode(writer.seed());
+    half[40..48].fill(0xAA);
+    writer.write_bytes_of_slot(at, &half);
+    let (_, slot) = writer.slot_of(2);
+    let segment = std::fs::OpenOptions::new()
+        .write(true)
+        .open(home.path().join(segment_name(slot.segment)));
+    let at = u64::from(slot.place) * 64 + 70;
+    std::os::unix::fs::FileExt::write_all_at(&segment.unwrap(), b"damaged", at).unwrap();
+    // Not the first question, which is answered in another way.
+    assert!(get(&reader, 0).is_some() && get(&reader, 3).is_some());
+    let at_once = |key: u64| reader.get_at_once(&key.to_le_bytes());
+    for (n, key) in (1..).zip([1, 2]) {
+        let e = at_once(key).unwrap_err();
+        assert_eq!(e.kind(), std::io::ErrorKind::WouldBlock);
+        assert_eq!(get(&reader, key), None);
+        assert!(at_once(key).unwrap().is_none());
+        assert_eq!(reader.counts().damaged, 2 * n);
+    }
+    for key in [1, 2] {
+        insert(&writer, key, &value(key, 1, 100)).unwrap();
+        assert_eq!(get(&reader, key), Some(value(key, 1, 100)));
+    }
+}
+
+#[test]
+fn who_finds_damage_waits_for_the_lock_no_longer_than_a_second() {
+    let home = home();
+    let options = small().write_wait(Duration::from_secs(3_600));
+    let (writer, reader) = (mapped(home.path(), small()), mapped(home.path(), options));
+    insert(&writer, 1, b"one").unwrap();
+    let (at, slot) = writer.slot_of(1);
+    let mut half = slot.encode(writer.seed());
+    half[40..48].fill(0xAA);
+    writer.write_bytes_of_slot(at, &half);
+    let locked = writer.store.locked(crate::writer::Wait::Bounded, |_| {
+        assert_eq!(get(&reader, 1), None);
+        Ok(())
+    });
+    locked.unwrap();
+    // Another thread of the process waits for the lock.
+    let second = Cache::open(home.path(), small().write_wait(Duration::from_secs(3_600))).unwrap();
+    let waiting = second.store.process().unwrap().writer();
+    std::thread::scope(|scope| {
+        let found = scope.spawn(|| get(&second, 1));
+        assert_eq!(found.join().unwrap(), None);
+    });
+    drop(waiting);
 }
 
 #[test]
