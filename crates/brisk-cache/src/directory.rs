@@ -228,7 +228,8 @@ impl Directory {
         };
         let fd = match openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
+            // `STALE`: another client of a server has removed it.
+            Err(Errno::NOENT | Errno::STALE) => return Ok(None),
             // A symbolic link, a socket.
             Err(Errno::LOOP | Errno::NXIO) => return Err(no_file()),
             Err(e) => return Err(self.told(name, e.into())),
@@ -245,7 +246,7 @@ impl Directory {
     pub(crate) fn id_of(&self, name: &str) -> io::Result<Option<FileId>> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(FileId::of_stat(&stat))),
-            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::NOENT | Errno::STALE) => Ok(None),
             Err(e) => Err(self.told(name, e.into())),
         }
     }
@@ -265,7 +266,7 @@ impl Directory {
                     len: u64::try_from(stat.st_size).unwrap_or(0),
                 }),
                 // Another process has removed it.
-                Err(Errno::NOENT) => {}
+                Err(Errno::NOENT | Errno::STALE) => {}
                 Err(e) => return Err(e.into()),
             }
         }

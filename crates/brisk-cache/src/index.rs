@@ -332,7 +332,32 @@ pub(crate) fn is_read_only(e: &io::Error) -> bool {
     )
 }
 
-/// Whether an error says that bytes of a file are lost: somebody has cut it, or its disk fails.
+/// Whether an error says that the directory is gone.
+pub(crate) fn is_gone(e: &io::Error) -> bool {
+    use io::ErrorKind::{NotFound, StaleNetworkFileHandle};
+    matches!(e.kind(), NotFound | StaleNetworkFileHandle)
+}
+
+/// Whether an error says that bytes of a file are lost: somebody has cut it, its disk fails, or another client of a server
+/// has removed it.
 pub(crate) fn is_lost(e: &io::Error) -> bool {
-    e.kind() == io::ErrorKind::UnexpectedEof || e.raw_os_error() == Some(Errno::IO.raw_os_error())
+    use io::ErrorKind::{StaleNetworkFileHandle, UnexpectedEof};
+    matches!(e.kind(), StaleNetworkFileHandle | UnexpectedEof)
+        || e.raw_os_error() == Some(Errno::IO.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_client_of_a_server_has_removed_is_lost() {
+        let of = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+        assert!(is_lost(&of(Errno::STALE)) && is_gone(&of(Errno::STALE)));
+        // As it is told with the name of a file.
+        let told = io::Error::new(of(Errno::STALE).kind(), "cache file");
+        assert!(is_lost(&told) && is_gone(&told));
+        assert!(is_lost(&of(Errno::IO)) && !is_gone(&of(Errno::IO)));
+        assert!(!is_lost(&of(Errno::MFILE)) && !is_gone(&of(Errno::MFILE)));
+    }
 }
