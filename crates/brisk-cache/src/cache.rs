@@ -204,11 +204,12 @@ impl Cache {
     /// a fetch, another one does not wait. Where locks do not work, each fetches. [`CacheCounts::unasked`] counts those who
     /// fetched though another may have, too.
     ///
-    /// A value that cannot be stored is returned all the same, and [counted](CacheCounts::unstored).
+    /// A value that cannot be stored, or not be found after that, is returned all the same, and
+    /// [counted](CacheCounts::unstored).
     ///
     /// # Errors
     ///
-    /// Those of `fetch`, and of [`Cache::get`].
+    /// Those of `fetch`, and before it those of [`Cache::get`].
     pub fn get_or_insert_with<E: From<io::Error>>(
         &self,
         key: &[u8],
@@ -267,13 +268,24 @@ impl Cache {
         }
         let (stored, unstored) = flight.fetch(make)?;
         drop(flight);
-        if stored.is_ok()
-            && let Some(found) = find()?
-        {
-            return Ok(found);
+        Ok(self.found_or(stored, find, unstored))
+    }
+
+    /// What is found after a fetch, if the value was stored. Otherwise, and if the look-up fails, what was fetched: it is
+    /// there, and nobody wants it fetched again.
+    fn found_or<V>(
+        &self,
+        stored: io::Result<()>,
+        find: impl FnOnce() -> io::Result<Option<V>>,
+        unstored: impl FnOnce() -> V,
+    ) -> V {
+        match stored.and_then(|()| find()) {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(_) => {
+                self.store.counters.unstored.add(1);
+                unstored()
+            }
         }
-        self.store.counters.unstored.add(1);
-        Ok(unstored())
     }
 
     /// Stores what was fetched, and only then lets go of the right to fetch it.
@@ -284,16 +296,11 @@ impl Cache {
         value: Vec<u8>,
         about: About,
         flight: Flight,
-    ) -> io::Result<Hit> {
+    ) -> Hit {
         let stored = self.insert(key, &value, about);
         drop(flight);
-        if stored.is_ok()
-            && let Some(hit) = self.get(key)?
-        {
-            return Ok(hit);
-        }
-        self.store.counters.unstored.add(1);
-        Ok(unstored(value, about))
+        let find = || self.get(key);
+        self.found_or(stored, find, || unstored(value, about))
     }
 
     /// Notes that a key is used now, so that its entry outlives the eviction of its segment. Returns whether it was

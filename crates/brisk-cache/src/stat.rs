@@ -57,7 +57,7 @@ pub struct CacheCounts {
     pub evicted: u64,
     /// Entries that were copied from the oldest file to the newest, because they had been used.
     pub copied: u64,
-    /// Values that were fetched but could not be stored.
+    /// Values that were fetched but could not be stored, or could not be found after that.
     pub unstored: u64,
     /// Fetches beside which others may have fetched the same key: the directory can only be read, has no room or no locks,
     /// the fetch was inside of another one, or the others had taken too long.
