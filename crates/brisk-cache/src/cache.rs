@@ -331,7 +331,8 @@ impl Cache {
         self.store.clear()
     }
 
-    /// All entries, in no order. What is inserted or removed meanwhile may be missing or not.
+    /// All entries, in no order. What is inserted or removed meanwhile may be missing or not. Damage is a
+    /// [count](Cache::counts).
     ///
     /// # Errors
     ///

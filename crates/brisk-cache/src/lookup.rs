@@ -189,8 +189,25 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] if this would have to wait, and may not. Those of opening the index.
+    /// As [`Store::index_now`].
     pub(crate) fn slot_of(&self, key: &[u8], patience: Patience) -> io::Result<Option<Slot>> {
+        let Some(index) = self.index_now(patience)? else {
+            return Ok(None);
+        };
+        let digest = Digest::of(index.header.seed, key);
+        Ok(match index.find(digest) {
+            Ok(Found::Slot(_, slot)) => Some(slot),
+            // A look-up says what is wrong.
+            _ => None,
+        })
+    }
+
+    /// The index as it is now. None if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if this would have to wait, and may not. Those of opening the index.
+    pub(crate) fn index_now(&self, patience: Patience) -> io::Result<Option<Arc<Index>>> {
         let process = match self.begun_process() {
             Some(process) => process,
             None => {
@@ -201,22 +218,13 @@ impl Store {
         let index = process.view().index.clone();
         let is_current =
             |index: &Arc<Index>| index.is_mapped() && index.is_marked_current().unwrap_or(false);
-        let index = match index.filter(is_current) {
-            Some(index) => index,
+        Ok(match index.filter(is_current) {
+            Some(index) => Some(index),
             None => {
                 patience.ask()?;
                 self.reopen_index(process)?;
-                let Some(index) = process.view().index.clone() else {
-                    return Ok(None);
-                };
-                index
+                process.view().index.clone()
             }
-        };
-        let digest = Digest::of(index.header.seed, key);
-        Ok(match index.find(digest) {
-            Ok(Found::Slot(_, slot)) => Some(slot),
-            // A look-up says what is wrong.
-            _ => None,
         })
     }
 

@@ -233,7 +233,17 @@ fn a_cut_file_is_a_miss_after_guard_mappings() {
         }
     }
     assert!(hits < 20);
+    let list = || {
+        let entries: io::Result<Vec<_>> = cache.iter().unwrap().collect();
+        entries.unwrap().len()
+    };
+    let damaged = cache.counts().damaged;
+    // Whose heads are before the cut.
+    assert!((1..20).contains(&list()));
+    assert!(cache.counts().damaged > damaged);
+    let mut entries = cache.iter().unwrap();
     cut("index", 100);
+    assert!(entries.next().is_none());
     for n in 0..20u32 {
         assert!(cache.get(&n.to_le_bytes()).unwrap().is_none());
     }

@@ -538,6 +538,36 @@ fn what_was_used_outlives_its_segment() {
 }
 
 #[test]
+fn what_is_copied_forward_while_entries_are_listed_is_listed() {
+    let home = home();
+    let options = CacheOptions::new().limit(6 << 20).segment_len(1 << 20);
+    let writer = mapped(home.path(), options.clone());
+    for key in 0..20 {
+        insert(&writer, key, &value(key, 0, 5_000)).unwrap();
+    }
+    for key in 0..10u64 {
+        assert!(writer.update_use(&key.to_le_bytes()).unwrap());
+    }
+    let reader = Cache::open(home.path(), options).unwrap();
+    let mut entries = reader.iter().unwrap();
+    // It has read the slots, and gives up the segment.
+    let first = entries.next().unwrap().unwrap();
+    let process = reader.store.process().unwrap();
+    process.view_mut().forget_where(|_| true);
+    let mut key = 100;
+    while writer.counts().evicted == 0 {
+        insert(&writer, key, &value(key, 0, 5_000)).unwrap();
+        key += 1;
+    }
+    let mut listed: HashSet<Vec<u8>> = entries.map(|entry| entry.unwrap().key).collect();
+    listed.insert(first.key);
+    for key in 0..10u64 {
+        assert!(listed.contains(key.to_le_bytes().as_slice()), "{key}");
+    }
+    assert_eq!(reader.counts().damaged, 0);
+}
+
+#[test]
 fn an_eviction_in_several_batches_keeps_the_totals() {
     let home = home();
     let options = CacheOptions::new().limit(6 << 20).segment_len(1 << 20);
