@@ -71,7 +71,8 @@ impl Cache {
     /// Looks for the value of a key.
     ///
     /// From [`Cache::open_mapped`] a hit borrows, and takes no system call and no allocation, unless this is the first
-    /// one in its segment or a use is to be [noted](CacheOptions::note_use_after). The very first answer of a handle is a
+    /// one in its segment or a use is to be [noted](CacheOptions::note_use_after). Every ten minutes, one hit looks whether the
+    /// files that it has mapped are still there. The very first answer of a handle is a
     /// copy, if the value has at most 16 KiB: mapping the files would take longer.
     ///
     /// # Errors
@@ -89,7 +90,8 @@ impl Cache {
     ///
     /// [`io::ErrorKind::WouldBlock`] if it would have to: ask [`Cache::get`], on a thread that may wait. That is so for the
     /// first two answers of a handle, for the first hit in a file, if there is no index yet or another one, if a use is to be
-    /// [noted](CacheOptions::note_use_after), and if this handle finds damage for the first time. On filesystems whose files are read and not
+    /// [noted](CacheOptions::note_use_after), if this handle finds damage for the first time, and with one hit in ten minutes,
+    /// which looks for files that are gone. On filesystems whose files are read and not
     /// mapped, it is always so. A page that is not in memory makes it wait all the same.
     #[inline]
     pub fn get_at_once(&self, key: &[u8]) -> io::Result<Option<Hit>> {

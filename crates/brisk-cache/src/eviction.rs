@@ -114,6 +114,7 @@ impl Eviction {
             match self.victims.pop_front() {
                 Some(victim) if victim.number == locked.state.active => {}
                 Some(victim) if victim.kind() == Kind::Shared => {
+                    locked.note_oldest(victim.sequence);
                     self.emptied = Some(Emptied {
                         victim,
                         index: locked.index.id,
@@ -236,6 +237,7 @@ fn evict_value(locked: &mut Locked<'_>, victim: &Aged, without_mercy: bool) -> i
             };
             return locked.write_slot(at, &untouched);
         }
+        locked.note_oldest(victim.sequence);
         locked.count(&slot, false)?;
         locked.begin_files()?;
         locked.free_slot(at)?;

@@ -206,6 +206,7 @@ impl Locked<'_> {
             // Without it, the next insertion notes its own.
             self.write_limit(limit).ok();
         }
+        self.write_old_before(old.old_before()).ok();
         let bytes = self.state.bytes.saturating_add(header.file_len());
         self.state.bytes = bytes.saturating_sub(old.header.file_len());
         self.state.unsettled = was_unsettled;

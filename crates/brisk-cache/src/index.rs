@@ -8,7 +8,9 @@ use rustix::io::Errno;
 use crate::directory::{Directory, FileId, INDEX};
 use crate::format::check;
 use crate::format::digest::{self, Digest};
-use crate::format::index_header::{self, BLOCK, CURRENT, IndexHeader, MARK_AT, SLOTS_AT};
+use crate::format::index_header::{
+    self, BLOCK, CURRENT, IndexHeader, MARK_AT, OLD_BEFORE_AT, SLOTS_AT,
+};
 use crate::format::noted_limit::{self, LIMIT_AT};
 use crate::format::slot::{self, Slot, WAYS};
 use crate::source::Source;
@@ -82,16 +84,23 @@ impl IndexFile {
     }
 
     /// Looks for the slot of a key by reads alone. None if the index is not the current one, or none of this version.
-    pub(crate) fn find(&self, key: &[u8]) -> io::Result<Option<Found>> {
-        let mut start = [0; index_header::LEN];
+    ///
+    /// The second is the sequence below which files are old, 0 if nobody has noted it.
+    pub(crate) fn find(&self, key: &[u8]) -> io::Result<Option<(Found, u64)>> {
+        let mut start = [0; OLD_BEFORE_AT as usize + 8];
         self.file.read_exact_at(0, &mut start)?;
-        let header = IndexHeader::parse(&start, self.len);
-        let is_current = start.get(MARK_AT as usize..) == Some(&CURRENT);
+        let header = start
+            .first_chunk()
+            .copied()
+            .unwrap_or([0; index_header::LEN]);
+        let is_current = header.get(MARK_AT as usize..) == Some(&CURRENT);
+        let header = IndexHeader::parse(&header, self.len);
         let Some(header) = header.filter(|_| is_current) else {
             return Ok(None);
         };
+        let old_before = start.last_chunk().copied().map_or(0, u64::from_le_bytes);
         let digest = Digest::of(header.seed, key);
-        find_by_reads(&self.file, &header, digest).map(Some)
+        find_by_reads(&self.file, &header, digest).map(|found| Some((found, old_before)))
     }
 }
 
@@ -177,6 +186,18 @@ impl Index {
         let mut bytes = [0; noted_limit::LEN];
         self.source.read_exact_at(LIMIT_AT, &mut bytes)?;
         Ok(noted_limit::parse(&bytes, self.header.seed))
+    }
+
+    /// The sequence below which files are in the older half. 0 if nobody has noted it, or if that takes a read.
+    #[inline]
+    pub(crate) fn old_before(&self) -> u64 {
+        let mut bytes = [0; 8];
+        match &self.source {
+            Source::Copied(mapping) if mapping.load(OLD_BEFORE_AT, &mut bytes).is_ok() => {
+                u64::from_le_bytes(bytes)
+            }
+            _ => 0,
+        }
     }
 
     pub(crate) fn file(&self) -> &File {

@@ -135,9 +135,11 @@ impl Store {
                 self.counters.expired.add(1);
                 return Ok(None);
             }
-            let note = self.is_note_due(&slot, minute);
-            if note {
+            if process.is_look_due(minute) {
                 patience.ask()?;
+                drop(view);
+                self.drop_old_maps(process, minute);
+                continue;
             }
             let segment = view.segments.get(&slot.segment);
             let Some(segment) = segment.filter(|segment| segment.range(&slot).is_some()) else {
@@ -154,6 +156,11 @@ impl Store {
                 }
                 continue;
             };
+            let is_old = || segment.header.sequence < index.old_before();
+            let note = self.is_note_due(&slot, minute, is_old);
+            if note {
+                patience.ask()?;
+            }
             match take(segment, &slot) {
                 Ok(Ok(taken)) => {
                     drop(view);
@@ -268,11 +275,19 @@ impl Store {
         allowed.is_some_and(|allowed| age(minute, slot.written) > allowed)
     }
 
-    /// Whether a use that happens now is to be noted.
+    /// Whether a use that happens now is to be noted. `is_old` says whether the record is in the older half of the files, of
+    /// which the first use is noted at once: it may go before its note is due otherwise.
     #[inline]
-    pub(crate) fn is_note_due(&self, slot: &Slot, minute: Minute) -> bool {
+    pub(crate) fn is_note_due(
+        &self,
+        slot: &Slot,
+        minute: Minute,
+        is_old: impl FnOnce() -> bool,
+    ) -> bool {
         let after = self.options.note_use_after;
-        let due = after.is_some_and(|after| age(minute, slot.last_use()) >= after);
+        let due = after.is_some_and(|after| {
+            age(minute, slot.last_use()) >= after || (!slot.touched && is_old())
+        });
         // An entry of the future would never get old.
         let due = due || slot.last_use() > minute.saturating_add(FUTURE);
         due && minute.abs_diff(self.note_refused.load(Ordering::Relaxed)) >= REFUSED

@@ -27,7 +27,8 @@ pub struct CacheStat {
     /// Slots of the index.
     pub slots: u64,
     /// Bytes of files that have no name any more and that hits of this handle still pin. A handle drops its own maps of
-    /// such files when it looks at the directory: here, when it opens a file, and when the index has grown.
+    /// such files when it looks at the directory: here, when it opens a file, when the index has grown, and with a hit every
+    /// ten minutes.
     pub held_bytes: u64,
     /// Whether the directory is on a filesystem whose files are mapped. On others they are read.
     pub mapped: bool,

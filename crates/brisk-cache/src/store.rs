@@ -2,13 +2,14 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
 use brisk_io::{Filesystem, PerProcess};
 
+use crate::clock::{Minute, now};
 use crate::counters::Counters;
 use crate::directory::{Directory, FileId, INDEX};
 use crate::disk::Disk;
@@ -53,6 +54,8 @@ pub(crate) struct Process {
     view: RwLock<View>,
     writer: Mutex<Option<Writer>>,
     pub(crate) damage: KnownDamage,
+    /// When a hit last looked whether the files that are mapped are still there.
+    looked: AtomicU32,
 }
 
 /// The files that are read, as they were when they were opened.
@@ -215,6 +218,7 @@ impl Store {
             }),
             writer: Mutex::new(None),
             damage: KnownDamage::default(),
+            looked: AtomicU32::new(now()),
         })
     }
 
@@ -311,7 +315,28 @@ impl Store {
     }
 }
 
+/// So many minutes after the last look, a hit looks again whether the files that are mapped are still there. A handle with
+/// hits alone opens no file, and would otherwise keep those that others have removed.
+const LOOK_AFTER: Minute = 10;
+
+impl Store {
+    /// Gives up the maps of files that are gone. What fails is tried again with the next look.
+    #[cold]
+    pub(crate) fn drop_old_maps(&self, process: &Process, minute: Minute) {
+        process.looked.store(minute, Ordering::Relaxed);
+        let is_open = self.reopen_index(process);
+        if is_open.is_ok() {
+            self.drop_gone(&mut process.view_mut(), None).ok();
+        }
+    }
+}
+
 impl Process {
+    #[inline]
+    pub(crate) fn is_look_due(&self, minute: Minute) -> bool {
+        minute.abs_diff(self.looked.load(Ordering::Relaxed)) >= LOOK_AFTER
+    }
+
     #[inline]
     pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
         self.view.read().unwrap_or_else(PoisonError::into_inner)

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::ahead::cache_ahead;
 use crate::clock::{Minute, now};
 use crate::directory::{FileId, INDEX, LEDGER};
+use crate::format::index_header::OLD_BEFORE_AT;
 use crate::format::ledger_state::{self, LedgerState, TOTALS_AT};
 use crate::format::noted_limit::{self, LIMIT_AT};
 use crate::format::record::HEADER;
@@ -700,6 +701,23 @@ impl Locked<'_> {
         let bytes = noted_limit::encode(limit, self.index.header.seed);
         let file = self.index.file().as_fd();
         self.store.disk.write(file, LIMIT_AT, &bytes)
+    }
+
+    /// Notes which files are in the older half, by the sequence of the oldest one. Uses of what they have are noted early.
+    pub(crate) fn note_oldest(&self, oldest: u64) {
+        let younger = self.state.sequence.saturating_sub(oldest);
+        let old_before = oldest.saturating_add(younger / 2);
+        if self.index.old_before() != old_before {
+            // It is no reason to evict nothing. The next eviction tries again.
+            self.write_old_before(old_before).ok();
+        }
+    }
+
+    pub(crate) fn write_old_before(&self, old_before: u64) -> io::Result<()> {
+        let file = self.index.file().as_fd();
+        self.store
+            .disk
+            .write(file, OLD_BEFORE_AT, &old_before.to_le_bytes())
     }
 
     pub(crate) fn sync_index(&self) -> io::Result<()> {

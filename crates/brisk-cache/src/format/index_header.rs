@@ -17,6 +17,10 @@ pub(crate) const MOST_BLOCKS: u32 = 1 << 16;
 /// The offset of the mark.
 pub(crate) const MARK_AT: u64 = 32;
 
+/// Where the number is below which the sequence of a file says that it is in the older half. It is a hint, so no check
+/// covers it: a wrong one lets uses be noted sooner or later.
+pub(crate) const OLD_BEFORE_AT: u64 = 56;
+
 /// The index is growing.
 pub(crate) const MOVING: [u8; 8] = *b"moving\0\0";
 /// There is another index.

@@ -390,7 +390,7 @@ fn of_two_keys_with_one_digest_the_later_has_the_slot() {
 }
 
 #[test]
-fn a_record_that_was_replaced_while_it_was_copied_forward_stays_replaced() {
+fn a_note_of_use_that_comes_after_its_record_was_replaced_changes_nothing() {
     let home = home();
     let cache = mapped(home.path(), small());
     insert(&cache, 1, b"old").unwrap();
@@ -451,6 +451,77 @@ fn uses_are_noted_seldom() {
     FAKE.set(Some(1_000_000 + 7 * 60));
     get(&cache, 1);
     assert_eq!(cache.slot_of(1).1.used, 1_000_000 + 6 * 60);
+    FAKE.set(None);
+}
+
+#[test]
+fn in_a_full_cache_what_is_used_in_the_older_half_is_noted_at_once_and_outlives_its_segment() {
+    const HOT: u64 = 20;
+    let home = home();
+    let options = CacheOptions::new().limit(8 << 20).segment_len(1 << 20);
+    FAKE.set(Some(1_000_000));
+    let writer = mapped(home.path(), options.clone());
+    let notes = Arc::new(AtomicU64::new(0));
+    let noted = notes.clone();
+    let disk = HookedDisk::new(move |deed| {
+        assert!(matches!(deed, Deed::Write(bytes) if bytes.len() == 64));
+        noted.fetch_add(1, Ordering::SeqCst);
+    });
+    let reader = Cache::on_disk(home.path(), options.clone(), disk).unwrap();
+    let mut missed = 0;
+    for key in 100..4_000 {
+        insert(&writer, key, &value(key, 0, 15_000)).unwrap();
+        // One is looked for by a process that begins, and ends.
+        let one = Cache::open(home.path(), options.clone()).unwrap();
+        for hot in 0..HOT {
+            let by = if hot == 0 { &one } else { &reader };
+            if get(by, hot).is_none() {
+                missed += 1;
+                insert(&writer, hot, &value(hot, 0, 15_000)).unwrap();
+            }
+        }
+    }
+    // Each at the beginning, and with the first segment that goes.
+    assert!((HOT..=2 * HOT).contains(&missed), "{missed}");
+    let copied = writer.counts().copied;
+    assert!(copied > 100, "{copied}");
+    // No more than one for each place that a record has had.
+    let notes = notes.load(Ordering::SeqCst);
+    assert!(notes <= copied + missed, "{notes}, {copied}, {missed}");
+    FAKE.set(None);
+}
+
+#[test]
+fn a_handle_that_opens_no_file_gives_up_those_that_are_gone() {
+    let home = home();
+    let options = CacheOptions::new().limit(6 << 20).segment_len(1 << 20);
+    FAKE.set(Some(1_000_000));
+    let writer = mapped(home.path(), options.clone());
+    // Notes would open files.
+    let reader = mapped(home.path(), options.note_use_after(None));
+    insert(&writer, 0, b"in the first segment").unwrap();
+    let (_, first) = writer.slot_of(0);
+    let mut key = 1;
+    while writer.slot_of(key - 1).1.segment == first.segment {
+        insert(&writer, key, &value(key, 0, 15_000)).unwrap();
+        key += 1;
+    }
+    let in_second = key - 1;
+    for key in [0, 0, in_second] {
+        assert!(get(&reader, key).is_some());
+    }
+    while writer.counts().evicted == 0 {
+        insert(&writer, key, &value(key, 0, 15_000)).unwrap();
+        key += 1;
+    }
+    for (minute, maps) in [(1_000_009, 2), (1_000_010, 1)] {
+        FAKE.set(Some(minute));
+        let hit = reader.get_unread_at_once(&in_second.to_le_bytes());
+        assert_eq!(hit.is_ok(), maps == 2);
+        assert!(get(&reader, in_second).is_some());
+        let view = reader.store.process().unwrap().view();
+        assert_eq!(view.segments.len(), maps);
+    }
     FAKE.set(None);
 }
 
