@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::clock::{now, time_of};
+use crate::format::record::Wrong;
 use crate::format::slot::{Kind, Slot};
 use crate::index::{Found, Index, is_lost};
 use crate::lookup::Patience;
@@ -89,8 +90,14 @@ impl<'a> Entries<'a> {
     ) -> io::Result<Option<Entry>> {
         let (record, head) = match segment.head(slot, None) {
             Ok(Ok(found)) => found,
-            Ok(Err(_)) => {
-                self.store.counters.damaged.add(1);
+            Ok(Err(wrong)) => {
+                let counters = &self.store.counters;
+                let counter = match wrong {
+                    Wrong::Foreign => &counters.foreign,
+                    Wrong::Damaged => &counters.damaged,
+                    Wrong::Unknown => &counters.unknown,
+                };
+                counter.add(1);
                 return Ok(None);
             }
             // Somebody has cut the file, or its disk fails.

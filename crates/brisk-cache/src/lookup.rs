@@ -173,6 +173,10 @@ impl Store {
                     self.counters.foreign.add(1);
                     return Ok(None);
                 }
+                Ok(Err(Wrong::Unknown)) => {
+                    self.counters.unknown.add(1);
+                    return Ok(None);
+                }
                 Ok(Err(Wrong::Damaged)) => {
                     drop(view);
                     let damaged = Damaged::record(&slot);

@@ -50,7 +50,8 @@ pub struct CacheCounts {
     pub foreign: u64,
     /// Misses: the entry was too old.
     pub expired: u64,
-    /// Misses: the entry had another layout than the wanted one.
+    /// Misses: the entry had another layout than the wanted one, or a later version of brisk has written it in a way that
+    /// this one does not know.
     pub unknown: u64,
     /// Entries that went because their part of the index was full and the cache at its limit.
     pub displaced: u64,

@@ -14,6 +14,7 @@ use crate::clock::tests::FAKE;
 use crate::directory::segment_name;
 use crate::disk::{Disk, RealDisk};
 use crate::format::digest::Digest;
+use crate::format::index_header::tests::of_version;
 use crate::format::slot::FREE;
 use crate::index::{Found, Place};
 use crate::store::tests::BEFORE_OPENING;
@@ -755,6 +756,82 @@ fn a_writer_whose_files_were_removed_by_hand_writes_where_others_find_it() {
         other.clear().unwrap();
     }
     FAKE.set(None);
+}
+
+/// The names and the contents of all files.
+fn contents(directory: &std::path::Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let files = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let mut contents: Vec<_> = files
+        .map(|file| (file.file_name(), std::fs::read(file.path()).unwrap()))
+        .collect();
+    contents.sort();
+    contents
+}
+
+#[test]
+fn an_index_of_a_later_version_is_read_as_misses_and_left_alone() {
+    let home = home();
+    insert(&mapped(home.path(), small()), 1, b"one").unwrap();
+    let write = |header: &[u8]| {
+        let index = std::fs::OpenOptions::new()
+            .write(true)
+            .open(home.path().join("index"));
+        RealDisk.write(index.unwrap().as_fd(), 0, header).unwrap();
+    };
+    let mut header = of_version(7);
+    write(&header);
+    let before = contents(home.path());
+    let cache = mapped(home.path(), small());
+    assert_eq!((get(&cache, 1), get(&cache, 2)), (None, None));
+    assert_eq!(cache.iter().unwrap().count(), 0);
+    let refused = [
+        insert(&cache, 1, b"another"),
+        cache.remove(&1u64.to_le_bytes()).map(drop),
+        cache.clear(),
+        cache.prune().map(drop),
+    ];
+    for refused in refused {
+        let e = refused.unwrap_err();
+        assert_eq!(e.kind(), std::io::ErrorKind::Unsupported);
+        let text = e.to_string();
+        assert!(
+            text.ends_with("index: its version is 7, this program writes 1; use a program with a later version of brisk, or another directory"),
+            "{text}"
+        );
+    }
+    let fetch = || std::io::Result::Ok(b"fetched".to_vec());
+    let hit = cache.get_or_insert_with(b"key", About::default(), fetch);
+    assert_eq!(hit.unwrap().bytes().unwrap(), b"fetched");
+    let mut after = contents(home.path());
+    // Empty: for who fetches.
+    after.retain(|(name, _)| name != "flights");
+    assert!(after == before);
+    // A version that was not written is damage.
+    header[24] ^= 1;
+    write(&header);
+    insert(&cache, 1, b"after").unwrap();
+    assert_eq!(get(&cache, 1).as_deref(), Some(&b"after"[..]));
+}
+
+#[test]
+fn a_record_with_chunks_that_nobody_knows_is_a_miss_without_the_lock() {
+    let home = home();
+    let cache = mapped(home.path(), small());
+    insert(&cache, 1, &value(1, 0, 20_000)).unwrap();
+    assert!(get(&cache, 1).is_some());
+    let (_, slot) = cache.slot_of(1);
+    let segment = std::fs::OpenOptions::new()
+        .write(true)
+        .open(home.path().join(segment_name(slot.segment)))
+        .unwrap();
+    let at = u64::from(slot.place) * 64 + 29;
+    RealDisk.write(segment.as_fd(), at, &[9]).unwrap();
+    for n in 1..4 {
+        assert!(cache.get_at_once(&1u64.to_le_bytes()).unwrap().is_none());
+        let counts = cache.counts();
+        assert_eq!((counts.unknown, counts.damaged), (n, 0));
+    }
+    assert_eq!(cache.iter().unwrap().count(), 0);
 }
 
 #[test]
