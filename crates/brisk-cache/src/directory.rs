@@ -253,16 +253,25 @@ impl Directory {
 
     /// The cache's files. Other names are left alone.
     pub(crate) fn list(&self) -> io::Result<Vec<Listed>> {
+        self.list_but(|_| None)
+    }
+
+    /// The cache's files. It asks only for the lengths of those that `known` does not know.
+    pub(crate) fn list_but(&self, known: impl Fn(Name) -> Option<u64>) -> io::Result<Vec<Listed>> {
         let mut found = Vec::new();
         for entry in Dir::new(self.opened()?)? {
             let entry = entry?;
             let name = entry.file_name();
-            let Some(known) = name.to_str().ok().and_then(Name::parse) else {
+            let Some(parsed) = name.to_str().ok().and_then(Name::parse) else {
                 continue;
             };
+            if let Some(len) = known(parsed) {
+                found.push(Listed { name: parsed, len });
+                continue;
+            }
             match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => found.push(Listed {
-                    name: known,
+                    name: parsed,
                     len: u64::try_from(stat.st_size).unwrap_or(0),
                 }),
                 // Another process has removed it.

@@ -1,6 +1,6 @@
 //! Keeping a cache within its limit: whole files go, oldest first.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,20 @@ const BATCH_TIME: Duration = Duration::from_millis(5);
 pub(crate) struct Eviction {
     /// After copies of so many bytes, a batch ends.
     batch_bytes: u64,
-    victims: VecDeque<Aged>,
-    listed: bool,
+    listing: Listing,
+    /// How often the files were listed. Values that were used get a second chance, until nothing else is left: then they are
+    /// listed for the second time.
+    listed: u32,
     /// The segment that is being emptied.
     emptied: Option<Emptied>,
-    /// Values that were used get a second chance, until nothing else is left.
-    without_mercy: bool,
+}
+
+/// Whether a batch may list the files. Their headers are read without the lock.
+#[derive(Debug)]
+enum Listing {
+    NotYet,
+    Wanted,
+    Ready(HashMap<u64, Aged>),
 }
 
 #[derive(Debug)]
@@ -53,8 +61,19 @@ impl Store {
     /// Removes the oldest files until so many bytes are left within the limit.
     pub(crate) fn make_room(&self, needed: u64) -> io::Result<()> {
         let mut eviction = Eviction::new(BATCH_BYTES);
-        while self.locked(Wait::Bounded, |locked| eviction.batch(locked, needed))? {}
+        while self.evict_batch(&mut eviction, needed)? {}
         Ok(())
+    }
+
+    /// Does a part of an eviction with the lock. Returns whether something is left to do.
+    pub(crate) fn evict_batch(&self, eviction: &mut Eviction, needed: u64) -> io::Result<bool> {
+        loop {
+            let left = self.locked(Wait::Bounded, |locked| eviction.batch(locked, needed))?;
+            if !matches!(eviction.listing, Listing::Wanted) {
+                return Ok(left);
+            }
+            eviction.listing = Listing::Ready(self.files_ahead()?);
+        }
     }
 }
 
@@ -62,15 +81,14 @@ impl Eviction {
     pub(crate) fn new(batch_bytes: u64) -> Self {
         Self {
             batch_bytes,
-            victims: VecDeque::new(),
-            listed: false,
+            listing: Listing::NotYet,
+            listed: 0,
             emptied: None,
-            without_mercy: false,
         }
     }
 
     /// Does a part of it. Returns whether something is left to do.
-    pub(crate) fn batch(&mut self, locked: &mut Locked<'_>, needed: u64) -> io::Result<bool> {
+    fn batch(&mut self, locked: &mut Locked<'_>, needed: u64) -> io::Result<bool> {
         let mut batch = Batch {
             copied: 0,
             most: self.batch_bytes,
@@ -88,6 +106,8 @@ impl Eviction {
         needed: u64,
         batch: &mut Batch,
     ) -> io::Result<bool> {
+        // Files that were listed for this are used, however long that took.
+        self.list_if_ready(locked)?;
         while !batch.is_full() {
             if let Some(emptied) = &mut self.emptied {
                 if emptied.next_block(locked, batch)? {
@@ -101,36 +121,60 @@ impl Eviction {
                 }
                 self.emptied = None;
                 remove(locked, &victim)?;
+                end_victim(locked, &victim);
                 continue;
-            }
-            if !self.listed {
-                self.victims = locked.files()?.into();
-                locked.save()?;
-                self.listed = true;
             }
             if locked.spare()? >= needed {
                 return Ok(false);
             }
-            match self.victims.pop_front() {
-                Some(victim) if victim.number == locked.state.active => {}
-                Some(victim) if victim.kind() == Kind::Shared => {
-                    locked.note_oldest(victim.sequence);
-                    self.emptied = Some(Emptied {
-                        victim,
-                        index: locked.index.id,
-                        next_block: 0,
-                        copied: 0,
-                    });
+            let Some(&victim) = locked.oldest().front() else {
+                if self.listed >= 2 {
+                    return Ok(false);
                 }
-                Some(victim) => evict_value(locked, &victim, self.without_mercy)?,
-                None if self.without_mercy => return Ok(false),
-                None => {
-                    self.without_mercy = true;
-                    self.listed = false;
-                }
+                self.listing = Listing::Wanted;
+                return Ok(true);
+            };
+            let name = file_name(victim.kind(), victim.number);
+            let is_there = locked.store.directory.id_of(&name)?.is_some();
+            if !is_there || victim.number == locked.state.active {
+                end_victim(locked, &victim);
+            } else if victim.kind() == Kind::Shared {
+                locked.note_oldest(victim.sequence);
+                self.emptied = Some(Emptied {
+                    victim,
+                    index: locked.index.id,
+                    next_block: 0,
+                    copied: 0,
+                });
+            } else {
+                evict_value(locked, &victim, self.listed >= 2)?;
+                end_victim(locked, &victim);
             }
         }
         Ok(true)
+    }
+
+    fn list_if_ready(&mut self, locked: &mut Locked<'_>) -> io::Result<()> {
+        if let Listing::Ready(known) = &self.listing {
+            let files = locked.files_but(known)?;
+            locked.save()?;
+            *locked.oldest() = files.into();
+            self.listing = Listing::NotYet;
+            self.listed += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Notes that nothing is left to do with a file, until the files are listed again. If this process stops before, it begins
+/// again with this file.
+fn end_victim(locked: &mut Locked<'_>, victim: &Aged) {
+    let oldest = locked.oldest();
+    if oldest
+        .front()
+        .is_some_and(|file| file.number == victim.number)
+    {
+        oldest.pop_front();
     }
 }
 
@@ -286,8 +330,7 @@ mod tests {
         let mut eviction = Eviction::new(BATCH_BYTES);
         let mut copied = 0;
         loop {
-            let batch = |locked: &mut Locked<'_>| eviction.batch(locked, 63 << 20);
-            let left = cache.store.locked(Wait::Bounded, batch).unwrap();
+            let left = cache.store.evict_batch(&mut eviction, 63 << 20).unwrap();
             let now = cache.counts().copied;
             assert!((now - copied) * 100_000 < BATCH_BYTES + 100_000);
             copied = now;
@@ -333,8 +376,7 @@ mod tests {
         // How many that were copied, and how many that were not, were replaced and removed.
         let mut changed = BTreeMap::new();
         for gap in 0.. {
-            let batch = |locked: &mut Locked<'_>| eviction.batch(locked, 63 << 20);
-            if !cache.store.locked(Wait::Bounded, batch).unwrap() {
+            if !cache.store.evict_batch(&mut eviction, 63 << 20).unwrap() {
                 break;
             }
             let removes = gap % 2 == 1;

@@ -1,5 +1,6 @@
 //! The lock, and what its holder knows.
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
@@ -24,6 +25,7 @@ use crate::format::{PAGE, UNIT, check};
 use crate::index::Index;
 use crate::options::Durability;
 use crate::random;
+use crate::recovery::Aged;
 use crate::store::{Process, Store};
 
 /// The longest pause between two tries to lock.
@@ -49,6 +51,9 @@ pub(crate) struct Writer {
     named: Option<(Minute, FileId)>,
     /// The index in which this process's limit is noted.
     limit_in: Option<FileId>,
+    /// The oldest files, when they were last listed, without those that this process has evicted or spared since. All others
+    /// are younger.
+    oldest: VecDeque<Aged>,
 }
 
 /// The segment that is appended to, if its number is still the ledger's.
@@ -342,6 +347,7 @@ impl Writer {
             map: None,
             named: None,
             limit_in: None,
+            oldest: VecDeque::new(),
         })
     }
 
@@ -679,6 +685,10 @@ impl Locked<'_> {
         let bytes = crate::format::slot::FREE;
         let written = self.store.disk.write(self.index.file().as_fd(), at, &bytes);
         written.map_err(|e| self.store.directory.told(INDEX, e))
+    }
+
+    pub(crate) fn oldest(&mut self) -> &mut VecDeque<Aged> {
+        &mut self.writer.oldest
     }
 
     /// Notes the limit in the index, for who looks into the directory.

@@ -78,6 +78,8 @@ impl History {
     ) -> Self {
         let home = home();
         let disk = Arc::new(RecordingDisk::default());
+        // The look-ups that compare what is there are no uses.
+        let options = options.note_use_after(None);
         let cache = match beside_writers {
             true => doubling(home.path(), &options, disk.clone()),
             false => Cache::on_disk(home.path(), options.clone(), disk.clone()),
@@ -147,8 +149,7 @@ impl History {
     fn make_room_by_turns(&self, needed: u64) {
         let batch = |cache: &Cache| {
             let mut begun = Eviction::new(1);
-            let batch = |locked: &mut crate::writer::Locked<'_>| begun.batch(locked, needed);
-            cache.store.locked(Wait::Bounded, batch).unwrap()
+            cache.store.evict_batch(&mut begun, needed).unwrap()
         };
         while batch(&self.cache) && batch(&self.second) {}
     }
