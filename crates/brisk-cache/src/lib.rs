@@ -145,7 +145,7 @@ pub use flight::Flight;
 pub use hit::{FilePart, Hit};
 pub use inspection::{
     Damage, DataFile, Explanation, FoundRecord, FoundSegment, FoundSlot, IndexMark, Inspection,
-    LedgerSummary, Outcome, Summary, Verification,
+    LayoutStat, LedgerSummary, Outcome, Summary, Verification,
 };
 pub use large_table::LargeTable;
 pub use options::{CacheOptions, Durability};

@@ -170,6 +170,11 @@ pub(crate) fn key_len(header: &[u8; HEADER]) -> usize {
     Wire::read_from_bytes(header).map_or(0, |wire| wire.key_len.get().into())
 }
 
+/// The fingerprint, by a header that nobody has checked.
+pub(crate) fn fingerprint(header: &[u8; HEADER]) -> u64 {
+    Wire::read_from_bytes(header).map_or(0, |wire| wire.fingerprint.get())
+}
+
 /// Why a record is not the wanted one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrong {
