@@ -205,7 +205,7 @@ impl AsyncCache {
         }
         let value = inside(fetch()).await?;
         let key = key.to_vec();
-        let store = move |cache: &Cache| cache.store_fetched(&key, value, about, flight);
+        let store = move |cache: &Cache| Ok(cache.store_fetched(&key, value, about, flight));
         Ok(self.wait_for(store).await?)
     }
 

@@ -71,7 +71,8 @@ impl Cache {
     /// Looks for the value of a key.
     ///
     /// From [`Cache::open_mapped`] a hit borrows, and takes no system call and no allocation, unless this is the first
-    /// one in its segment or a use is to be [noted](CacheOptions::note_use_after). The very first answer of a handle is a
+    /// one in its segment or a use is to be [noted](CacheOptions::note_use_after). Every ten minutes, one hit looks whether the
+    /// files that it has mapped are still there. The very first answer of a handle is a
     /// copy, if the value has at most 16 KiB: mapping the files would take longer.
     ///
     /// # Errors
@@ -89,7 +90,8 @@ impl Cache {
     ///
     /// [`io::ErrorKind::WouldBlock`] if it would have to: ask [`Cache::get`], on a thread that may wait. That is so for the
     /// first two answers of a handle, for the first hit in a file, if there is no index yet or another one, if a use is to be
-    /// [noted](CacheOptions::note_use_after), and if something is damaged. On filesystems whose files are read and not
+    /// [noted](CacheOptions::note_use_after), if this handle finds damage for the first time, and with one hit in ten minutes,
+    /// which looks for files that are gone. On filesystems whose files are read and not
     /// mapped, it is always so. A page that is not in memory makes it wait all the same.
     #[inline]
     pub fn get_at_once(&self, key: &[u8]) -> io::Result<Option<Hit>> {
@@ -204,11 +206,12 @@ impl Cache {
     /// a fetch, another one does not wait. Where locks do not work, each fetches. [`CacheCounts::unasked`] counts those who
     /// fetched though another may have, too.
     ///
-    /// A value that cannot be stored is returned all the same, and [counted](CacheCounts::unstored).
+    /// A value that cannot be stored, or not be found after that, is returned all the same, and
+    /// [counted](CacheCounts::unstored).
     ///
     /// # Errors
     ///
-    /// Those of `fetch`, and of [`Cache::get`].
+    /// Those of `fetch`, and before it those of [`Cache::get`].
     pub fn get_or_insert_with<E: From<io::Error>>(
         &self,
         key: &[u8],
@@ -267,13 +270,24 @@ impl Cache {
         }
         let (stored, unstored) = flight.fetch(make)?;
         drop(flight);
-        if stored.is_ok()
-            && let Some(found) = find()?
-        {
-            return Ok(found);
+        Ok(self.found_or(stored, find, unstored))
+    }
+
+    /// What is found after a fetch, if the value was stored. Otherwise, and if the look-up fails, what was fetched: it is
+    /// there, and nobody wants it fetched again.
+    fn found_or<V>(
+        &self,
+        stored: io::Result<()>,
+        find: impl FnOnce() -> io::Result<Option<V>>,
+        unstored: impl FnOnce() -> V,
+    ) -> V {
+        match stored.and_then(|()| find()) {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(_) => {
+                self.store.counters.unstored.add(1);
+                unstored()
+            }
         }
-        self.store.counters.unstored.add(1);
-        Ok(unstored())
     }
 
     /// Stores what was fetched, and only then lets go of the right to fetch it.
@@ -284,16 +298,11 @@ impl Cache {
         value: Vec<u8>,
         about: About,
         flight: Flight,
-    ) -> io::Result<Hit> {
+    ) -> Hit {
         let stored = self.insert(key, &value, about);
         drop(flight);
-        if stored.is_ok()
-            && let Some(hit) = self.get(key)?
-        {
-            return Ok(hit);
-        }
-        self.store.counters.unstored.add(1);
-        Ok(unstored(value, about))
+        let find = || self.get(key);
+        self.found_or(stored, find, || unstored(value, about))
     }
 
     /// Notes that a key is used now, so that its entry outlives the eviction of its segment. Returns whether it was
@@ -324,7 +333,8 @@ impl Cache {
         self.store.clear()
     }
 
-    /// All entries, in no order. What is inserted or removed meanwhile may be missing or not.
+    /// All entries, in no order. What is inserted or removed meanwhile may be missing or not. Damage is a
+    /// [count](Cache::counts).
     ///
     /// # Errors
     ///

@@ -171,6 +171,11 @@ impl CodeCache {
         })
     }
 
+    /// Whether a value with this [fingerprint](crate::About::fingerprint) is generated code.
+    pub fn is_code(fingerprint: u64) -> bool {
+        matches!(fingerprint, RELAXED | SYNCED)
+    }
+
     /// `$XDG_CACHE_HOME/brisk/code`, else `~/.cache/brisk/code`. None if neither variable is the path of a directory. All
     /// programs of the user may share it, because the producer is a part of the key.
     pub fn default_directory() -> Option<PathBuf> {

@@ -228,7 +228,8 @@ impl Directory {
         };
         let fd = match openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(None),
+            // `STALE`: another client of a server has removed it.
+            Err(Errno::NOENT | Errno::STALE) => return Ok(None),
             // A symbolic link, a socket.
             Err(Errno::LOOP | Errno::NXIO) => return Err(no_file()),
             Err(e) => return Err(self.told(name, e.into())),
@@ -245,27 +246,36 @@ impl Directory {
     pub(crate) fn id_of(&self, name: &str) -> io::Result<Option<FileId>> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(FileId::of_stat(&stat))),
-            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::NOENT | Errno::STALE) => Ok(None),
             Err(e) => Err(self.told(name, e.into())),
         }
     }
 
     /// The cache's files. Other names are left alone.
     pub(crate) fn list(&self) -> io::Result<Vec<Listed>> {
+        self.list_but(|_| None)
+    }
+
+    /// The cache's files. It asks only for the lengths of those that `known` does not know.
+    pub(crate) fn list_but(&self, known: impl Fn(Name) -> Option<u64>) -> io::Result<Vec<Listed>> {
         let mut found = Vec::new();
         for entry in Dir::new(self.opened()?)? {
             let entry = entry?;
             let name = entry.file_name();
-            let Some(known) = name.to_str().ok().and_then(Name::parse) else {
+            let Some(parsed) = name.to_str().ok().and_then(Name::parse) else {
                 continue;
             };
+            if let Some(len) = known(parsed) {
+                found.push(Listed { name: parsed, len });
+                continue;
+            }
             match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => found.push(Listed {
-                    name: known,
+                    name: parsed,
                     len: u64::try_from(stat.st_size).unwrap_or(0),
                 }),
                 // Another process has removed it.
-                Err(Errno::NOENT) => {}
+                Err(Errno::NOENT | Errno::STALE) => {}
                 Err(e) => return Err(e.into()),
             }
         }

@@ -3,9 +3,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::clock::{now, time_of};
+use crate::format::record::Wrong;
 use crate::format::slot::{Kind, Slot};
-use crate::index::Index;
-use crate::store::{Opened, Store};
+use crate::index::{Found, Index, is_lost};
+use crate::lookup::Patience;
+use crate::segment::Segment;
+use crate::store::{Opened, Process, Store};
 
 /// An entry, as [`Cache::iter`](crate::Cache::iter) lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,27 +58,77 @@ impl<'a> Entries<'a> {
         if self.store.is_expired(slot, now()) {
             return Ok(None);
         }
-        for _ in 0..2 {
+        let mut slot = *slot;
+        let mut looked_again = false;
+        // A segment may be opened, and after the second look another one.
+        for _ in 0..4 {
             let segment = process.view().segments.get(&slot.segment).cloned();
-            if let Some(segment) = segment.filter(|segment| segment.range(slot).is_some()) {
-                let Ok((record, head)) = segment.head(slot, None)? else {
-                    return Ok(None);
-                };
-                return Ok(record.key(&head).map(|key| Entry {
-                    key: key.to_vec(),
-                    len: record.layout.value_len as u64,
-                    fingerprint: record.fingerprint,
-                    bucket: slot.bucket,
-                    written: time_of(slot.written),
-                    used: time_of(slot.last_use()),
-                    alone: slot.kind == Kind::Alone,
-                }));
+            if let Some(segment) = segment.filter(|segment| segment.range(&slot).is_some()) {
+                return self.entry_in(process, &segment, &slot);
             }
-            if self.store.open_segment(process, slot)? != Opened::There {
-                return Ok(None);
+            match self.store.open_segment(process, &slot)? {
+                Opened::There => {}
+                // It may have been copied forward since its slot was read.
+                Opened::Gone if !looked_again => {
+                    looked_again = true;
+                    match self.slot_now(&slot)? {
+                        Some(now) if !now.names_the_record_of(&slot) => slot = now,
+                        _ => return Ok(None),
+                    }
+                }
+                Opened::Gone | Opened::Wrong => break,
             }
         }
         Ok(None)
+    }
+
+    fn entry_in(
+        &self,
+        process: &Process,
+        segment: &Segment,
+        slot: &Slot,
+    ) -> io::Result<Option<Entry>> {
+        let (record, head) = match segment.head(slot, None) {
+            Ok(Ok(found)) => found,
+            Ok(Err(wrong)) => {
+                let counters = &self.store.counters;
+                let counter = match wrong {
+                    Wrong::Foreign => &counters.foreign,
+                    Wrong::Damaged => &counters.damaged,
+                    Wrong::Unknown => &counters.unknown,
+                };
+                counter.add(1);
+                return Ok(None);
+            }
+            // Somebody has cut the file, or its disk fails.
+            Err(e) if is_lost(&e) => {
+                self.store.counters.damaged.add(1);
+                process.view_mut().forget(slot.segment);
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
+        Ok(record.key(&head).map(|key| Entry {
+            key: key.to_vec(),
+            len: record.layout.value_len as u64,
+            fingerprint: record.fingerprint,
+            bucket: slot.bucket,
+            written: time_of(slot.written),
+            used: time_of(slot.last_use()),
+            alone: slot.kind == Kind::Alone,
+        }))
+    }
+
+    /// The slot that the key of a slot has now, in whichever index.
+    fn slot_now(&self, slot: &Slot) -> io::Result<Option<Slot>> {
+        let seed = self.index.as_ref().map(|index| index.header.seed);
+        let index = self.store.index_now(Patience::Wait)?;
+        // Another seed gives the key another digest: then somebody has begun the cache anew.
+        let index = index.filter(|index| Some(index.header.seed) == seed);
+        Ok(index.and_then(|index| match index.find(slot.digest) {
+            Ok(Found::Slot(_, slot)) => Some(slot),
+            _ => None,
+        }))
     }
 }
 
@@ -98,6 +151,8 @@ impl Iterator for Entries<'_> {
             self.next_block += 1;
             match block {
                 Ok(slots) => self.slots = slots.into_iter(),
+                // Somebody has cut it, or its disk fails.
+                Err(e) if is_lost(&e) => self.store.counters.damaged.add(1),
                 Err(e) => return Some(Err(e)),
             }
         }

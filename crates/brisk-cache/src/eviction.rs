@@ -1,6 +1,6 @@
 //! Keeping a cache within its limit: whole files go, oldest first.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,24 @@ const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_TIME: Duration = Duration::from_millis(5);
 
 /// What is left to do of an eviction.
-#[derive(Debug, Default)]
-struct Eviction {
-    victims: VecDeque<Aged>,
-    listed: bool,
+#[derive(Debug)]
+pub(crate) struct Eviction {
+    /// After copies of so many bytes, a batch ends.
+    batch_bytes: u64,
+    listing: Listing,
+    /// How often the files were listed. Values that were used get a second chance, until nothing else is left: then they are
+    /// listed for the second time.
+    listed: u32,
     /// The segment that is being emptied.
     emptied: Option<Emptied>,
-    /// Values that were used get a second chance, until nothing else is left.
-    without_mercy: bool,
+}
+
+/// Whether a batch may list the files. Their headers are read without the lock.
+#[derive(Debug)]
+enum Listing {
+    NotYet,
+    Wanted,
+    Ready(HashMap<u64, Aged>),
 }
 
 #[derive(Debug)]
@@ -38,21 +48,53 @@ struct Emptied {
     copied: u64,
 }
 
+/// What is done while the lock is held.
+#[derive(Debug)]
+struct Batch {
+    /// Bytes of records.
+    copied: u64,
+    most: u64,
+    until: Instant,
+}
+
 impl Store {
     /// Removes the oldest files until so many bytes are left within the limit.
     pub(crate) fn make_room(&self, needed: u64) -> io::Result<()> {
-        let mut eviction = Eviction::default();
-        while self.locked(Wait::Bounded, |locked| eviction.batch(locked, needed))? {}
+        let mut eviction = Eviction::new(BATCH_BYTES);
+        while self.evict_batch(&mut eviction, needed)? {}
         Ok(())
+    }
+
+    /// Does a part of an eviction with the lock. Returns whether something is left to do.
+    pub(crate) fn evict_batch(&self, eviction: &mut Eviction, needed: u64) -> io::Result<bool> {
+        loop {
+            let left = self.locked(Wait::Bounded, |locked| eviction.batch(locked, needed))?;
+            if !matches!(eviction.listing, Listing::Wanted) {
+                return Ok(left);
+            }
+            eviction.listing = Listing::Ready(self.files_ahead()?);
+        }
     }
 }
 
 impl Eviction {
+    pub(crate) fn new(batch_bytes: u64) -> Self {
+        Self {
+            batch_bytes,
+            listing: Listing::NotYet,
+            listed: 0,
+            emptied: None,
+        }
+    }
+
     /// Does a part of it. Returns whether something is left to do.
     fn batch(&mut self, locked: &mut Locked<'_>, needed: u64) -> io::Result<bool> {
-        let until = Instant::now() + BATCH_TIME;
-        let mut copied = 0;
-        let left = self.work(locked, needed, until, &mut copied)?;
+        let mut batch = Batch {
+            copied: 0,
+            most: self.batch_bytes,
+            until: Instant::now() + BATCH_TIME,
+        };
+        let left = self.work(locked, needed, &mut batch)?;
         // The next batch reads the totals again.
         locked.end_files()?;
         Ok(left)
@@ -62,62 +104,84 @@ impl Eviction {
         &mut self,
         locked: &mut Locked<'_>,
         needed: u64,
-        until: Instant,
-        copied: &mut u64,
+        batch: &mut Batch,
     ) -> io::Result<bool> {
-        while !is_full(*copied, until) {
+        // Files that were listed for this are used, however long that took.
+        self.list_if_ready(locked)?;
+        while !batch.is_full() {
             if let Some(emptied) = &mut self.emptied {
-                if emptied.next_block(locked, copied, until)? {
+                if emptied.next_block(locked, batch)? {
                     continue;
                 }
                 let victim = emptied.victim;
-                if emptied.copied > 0 && locked.state.durable {
-                    // The copies are on the disk. So must be their slots, before their first place goes.
+                if locked.state.durable {
+                    // The copies are on the disk. So must be their slots, before their first place goes. Another one may
+                    // have made them, who was killed between two batches or had to wait too long.
                     locked.sync_index()?;
                 }
                 self.emptied = None;
                 remove(locked, &victim)?;
+                end_victim(locked, &victim);
                 continue;
-            }
-            if !self.listed {
-                self.victims = locked.files()?.into();
-                locked.save()?;
-                self.listed = true;
             }
             if locked.spare()? >= needed {
                 return Ok(false);
             }
-            match self.victims.pop_front() {
-                Some(victim) if victim.number == locked.state.active => {}
-                Some(victim) if victim.kind() == Kind::Shared => {
-                    self.emptied = Some(Emptied {
-                        victim,
-                        index: locked.index.id,
-                        next_block: 0,
-                        copied: 0,
-                    });
+            let Some(&victim) = locked.oldest().front() else {
+                if self.listed >= 2 {
+                    return Ok(false);
                 }
-                Some(victim) => evict_value(locked, &victim, self.without_mercy)?,
-                None if self.without_mercy => return Ok(false),
-                None => {
-                    self.without_mercy = true;
-                    self.listed = false;
-                }
+                self.listing = Listing::Wanted;
+                return Ok(true);
+            };
+            let name = file_name(victim.kind(), victim.number);
+            let is_there = locked.store.directory.id_of(&name)?.is_some();
+            if !is_there || victim.number == locked.state.active {
+                end_victim(locked, &victim);
+            } else if victim.kind() == Kind::Shared {
+                locked.note_oldest(victim.sequence);
+                self.emptied = Some(Emptied {
+                    victim,
+                    index: locked.index.id,
+                    next_block: 0,
+                    copied: 0,
+                });
+            } else {
+                evict_value(locked, &victim, self.listed >= 2)?;
+                end_victim(locked, &victim);
             }
         }
         Ok(true)
+    }
+
+    fn list_if_ready(&mut self, locked: &mut Locked<'_>) -> io::Result<()> {
+        if let Listing::Ready(known) = &self.listing {
+            let files = locked.files_but(known)?;
+            locked.save()?;
+            *locked.oldest() = files.into();
+            self.listing = Listing::NotYet;
+            self.listed += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Notes that nothing is left to do with a file, until the files are listed again. If this process stops before, it begins
+/// again with this file.
+fn end_victim(locked: &mut Locked<'_>, victim: &Aged) {
+    let oldest = locked.oldest();
+    if oldest
+        .front()
+        .is_some_and(|file| file.number == victim.number)
+    {
+        oldest.pop_front();
     }
 }
 
 impl Emptied {
     /// Frees the slots of a block that name the segment, or copies their records forward. Returns whether something is
     /// left. A block that is not done when the batch is full is looked at again: what is done names another segment.
-    fn next_block(
-        &mut self,
-        locked: &mut Locked<'_>,
-        copied: &mut u64,
-        until: Instant,
-    ) -> io::Result<bool> {
+    fn next_block(&mut self, locked: &mut Locked<'_>, batch: &mut Batch) -> io::Result<bool> {
         if self.index != locked.index.id {
             // Another process has replaced the index between two batches.
             self.index = locked.index.id;
@@ -130,21 +194,16 @@ impl Emptied {
             // Nobody may find the last slot gone and the file there.
             locked.begin_files()?;
         }
-        let before = *copied;
-        let left = self.free_or_copy(locked, copied, until)?;
-        if *copied > before && locked.state.durable && !locked.is_durable() {
+        let before = batch.copied;
+        let left = self.free_or_copy(locked, batch)?;
+        if batch.copied > before && locked.state.durable && !locked.is_durable() {
             // Others were promised that their records last.
             locked.sync_active()?;
         }
         Ok(left)
     }
 
-    fn free_or_copy(
-        &mut self,
-        locked: &mut Locked<'_>,
-        copied: &mut u64,
-        until: Instant,
-    ) -> io::Result<bool> {
+    fn free_or_copy(&mut self, locked: &mut Locked<'_>, batch: &mut Batch) -> io::Result<bool> {
         let number = self.victim.number;
         let slots = locked.index.block_of_segment(self.next_block, number)?;
         let mut segment = None;
@@ -163,8 +222,8 @@ impl Emptied {
                 if read && locked.copy_forward(at, &slot, &record)? {
                     locked.store.counters.copied.add(1);
                     self.copied = self.copied.saturating_add(bytes);
-                    *copied += bytes;
-                    if is_full(*copied, until) {
+                    batch.copied += bytes;
+                    if batch.is_full() {
                         return Ok(true);
                     }
                     continue;
@@ -173,7 +232,7 @@ impl Emptied {
             locked.count(&slot, false)?;
             locked.free_slot(at)?;
             locked.store.counters.evicted.add(1);
-            if is_full(*copied, until) {
+            if batch.is_full() {
                 return Ok(true);
             }
         }
@@ -182,9 +241,10 @@ impl Emptied {
     }
 }
 
-/// Whether a batch that has copied so many bytes ends.
-fn is_full(copied: u64, until: Instant) -> bool {
-    copied >= BATCH_BYTES || Instant::now() >= until
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.copied >= self.most || Instant::now() >= self.until
+    }
 }
 
 fn open(locked: &Locked<'_>, victim: &Aged) -> io::Result<Option<Segment>> {
@@ -221,6 +281,7 @@ fn evict_value(locked: &mut Locked<'_>, victim: &Aged, without_mercy: bool) -> i
             };
             return locked.write_slot(at, &untouched);
         }
+        locked.note_oldest(victim.sequence);
         locked.count(&slot, false)?;
         locked.begin_files()?;
         locked.free_slot(at)?;
@@ -266,11 +327,10 @@ mod tests {
         for key in 0..40u32 {
             assert!(cache.update_use(&key.to_le_bytes()).unwrap());
         }
-        let mut eviction = Eviction::default();
+        let mut eviction = Eviction::new(BATCH_BYTES);
         let mut copied = 0;
         loop {
-            let batch = |locked: &mut Locked<'_>| eviction.batch(locked, 63 << 20);
-            let left = cache.store.locked(Wait::Bounded, batch).unwrap();
+            let left = cache.store.evict_batch(&mut eviction, 63 << 20).unwrap();
             let now = cache.counts().copied;
             assert!((now - copied) * 100_000 < BATCH_BYTES + 100_000);
             copied = now;
@@ -311,13 +371,12 @@ mod tests {
             let stays = key < 40 || segment_of(&cache, key) != Some(victim);
             expected.insert(key, stays.then_some(key as u8));
         }
-        let mut eviction = Eviction::default();
+        let mut eviction = Eviction::new(BATCH_BYTES);
         let mut untouched: Vec<u32> = (0..40).collect();
         // How many that were copied, and how many that were not, were replaced and removed.
         let mut changed = BTreeMap::new();
         for gap in 0.. {
-            let batch = |locked: &mut Locked<'_>| eviction.batch(locked, 63 << 20);
-            if !cache.store.locked(Wait::Bounded, batch).unwrap() {
+            if !cache.store.evict_batch(&mut eviction, 63 << 20).unwrap() {
                 break;
             }
             let removes = gap % 2 == 1;

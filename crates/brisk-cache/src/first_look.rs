@@ -10,6 +10,7 @@ use brisk_io::ReadAt;
 use crate::clock::{Minute, now};
 use crate::format::UNIT;
 use crate::format::record::{Record, Unchecked, WHOLE};
+use crate::format::segment_header::{self, SegmentHeader};
 use crate::format::slot::{Kind, Slot};
 use crate::index::{Found, IndexFile};
 use crate::segment::{SegmentFile, expected};
@@ -75,31 +76,44 @@ impl Store {
         if std::mem::replace(&mut state.is_over, true) {
             return None;
         }
-        let slot = match state.kept.index.as_ref()?.find(key).ok()?? {
+        let (found, old_before) = state.kept.index.as_ref()?.find(key).ok()??;
+        let slot = match found {
             Found::Slot(_, slot) => slot,
             Found::Nothing => {
                 self.counters.absent.add(1);
                 return Some(Answer::Miss);
             }
-            Found::Torn => return None,
+            Found::Torn { .. } => return None,
         };
         let minute = now();
         let room = usize::try_from(u64::from(slot.room) * UNIT).ok()?;
         let is_usual = slot.kind == Kind::Shared
             && room <= LONGEST
             && !self.is_expired(&slot, minute)
-            && !self.is_note_due(&slot, minute);
+            && !self.is_note_due(&slot, minute, || false);
         if !is_usual {
             return None;
         }
         let segment = SegmentFile::open(&self.directory, slot.kind, slot.segment).ok()??;
-        let record = segment.read(&slot, room, key, buf);
+        let is_old = || segment.is_older_than(old_before);
+        let record = match self.is_note_due(&slot, minute, is_old) {
+            true => None,
+            false => segment.read(&slot, room, key, buf),
+        };
         state.kept.segment = Some(segment);
         Some(Answer::Hit(record?, (slot.written, slot.bucket)))
     }
 }
 
 impl SegmentFile {
+    /// Whether its header says a lower sequence. Before the first eviction, nobody asks the file.
+    fn is_older_than(&self, sequence: u64) -> bool {
+        let mut header = [0; segment_header::LEN];
+        sequence > 0
+            && self.file.read_exact_at(0, &mut header).is_ok()
+            && SegmentHeader::parse(&header).is_some_and(|header| header.sequence < sequence)
+    }
+
     /// Reads and checks a record without chunks.
     fn read(&self, slot: &Slot, room: usize, key: &[u8], buf: &mut Vec<u8>) -> Option<Record> {
         buf.clear();

@@ -10,7 +10,7 @@ use brisk_io::UnsharedFile;
 use crate::directory::FLIGHTS;
 use crate::format::digest::Digest;
 use crate::format::slot::Slot;
-use crate::index::{is_full, is_read_only};
+use crate::index::{is_full, is_gone, is_read_only};
 use crate::lookup::Patience;
 use crate::store::Store;
 
@@ -95,7 +95,7 @@ impl Store {
     pub(crate) fn queue(&self, key: &[u8]) -> io::Result<Queued> {
         let file = match self.directory.open_or_create(FLIGHTS) {
             Ok((file, _)) => Some(UnsharedFile::new(file)?),
-            Err(e) if is_read_only(&e) || is_full(&e) => None,
+            Err(e) if is_read_only(&e) || is_full(&e) || is_gone(&e) => None,
             Err(e) => return Err(e),
         };
         let byte = Digest::of(SEED, key).lock_byte();

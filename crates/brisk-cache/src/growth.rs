@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_io::UnsharedFile;
+use brisk_io::{ReadAt, UnsharedFile};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::directory::{FLIGHTS, FileId, INDEX, TAG, unfinished_name};
 use crate::format::index_header::{
-    BLOCK, CURRENT, IndexHeader, MARK_AT, MOST_BLOCKS, MOVING, REPLACED, SLOTS_AT,
+    self, BLOCK, CURRENT, IndexHeader, MARK_AT, MOST_BLOCKS, MOVING, REPLACED, SLOTS_AT,
 };
 use crate::format::slot::{self, Slot, WAYS};
 use crate::index::{CROWDED, Index};
@@ -32,7 +32,12 @@ const TAG_TEXT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
 
 impl Store {
     /// Makes the first index, or one in place of one that nobody can read. Only with the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::Unsupported`] if a later version has made the one that is there.
     pub(crate) fn make_index(&self, process: &Process) -> io::Result<Arc<Index>> {
+        self.refuse_later_version()?;
         if self.directory.id_of(TAG)?.is_none() {
             let tag = self.disk.create(&self.directory, TAG)?;
             self.disk.write(tag.as_fd(), 0, TAG_TEXT)?;
@@ -48,6 +53,31 @@ impl Store {
             seed: random::number()?,
         };
         self.replace_index(process, header, |_| Ok(Vec::new()))
+    }
+
+    /// Refuses to put an index in place of one of a later version, whose entries this version cannot read.
+    fn refuse_later_version(&self) -> io::Result<()> {
+        let Some((file, _)) = self.directory.file(INDEX, OFlags::RDONLY)? else {
+            return Ok(());
+        };
+        let mut header = [0; index_header::LEN];
+        if file.read_exact_at(0, &mut header).is_err() {
+            return Ok(());
+        }
+        match IndexHeader::later_version(&header) {
+            None => Ok(()),
+            Some(version) => {
+                let e = io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    format!(
+                        "its version is {version}, this program writes {}; use a program with a later version of brisk, \
+                         or another directory",
+                        index_header::VERSION
+                    ),
+                );
+                Err(self.directory.told(INDEX, e))
+            }
+        }
     }
 
     /// Writes a new index and gives it the name. `block` gives the slots of a block.
@@ -206,6 +236,7 @@ impl Locked<'_> {
             // Without it, the next insertion notes its own.
             self.write_limit(limit).ok();
         }
+        self.write_old_before(old.old_before()).ok();
         let bytes = self.state.bytes.saturating_add(header.file_len());
         self.state.bytes = bytes.saturating_sub(old.header.file_len());
         self.state.unsettled = was_unsettled;

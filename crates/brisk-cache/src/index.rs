@@ -6,8 +6,11 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::directory::{Directory, FileId, INDEX};
+use crate::format::check;
 use crate::format::digest::{self, Digest};
-use crate::format::index_header::{self, BLOCK, CURRENT, IndexHeader, MARK_AT, SLOTS_AT};
+use crate::format::index_header::{
+    self, BLOCK, CURRENT, IndexHeader, MARK_AT, OLD_BEFORE_AT, SLOTS_AT,
+};
 use crate::format::noted_limit::{self, LIMIT_AT};
 use crate::format::slot::{self, Slot, WAYS};
 use crate::source::Source;
@@ -32,8 +35,10 @@ pub(crate) struct Index {
 pub(crate) enum Found {
     /// Its slot, at this offset.
     Slot(u64, Slot),
-    /// A slot with its digest that fails its check: it may be being written.
-    Torn,
+    /// A slot with its digest that fails its check: it may be being written. `check` is of its place and its bytes.
+    Torn {
+        check: u64,
+    },
     Nothing,
 }
 
@@ -79,16 +84,23 @@ impl IndexFile {
     }
 
     /// Looks for the slot of a key by reads alone. None if the index is not the current one, or none of this version.
-    pub(crate) fn find(&self, key: &[u8]) -> io::Result<Option<Found>> {
-        let mut start = [0; index_header::LEN];
+    ///
+    /// The second is the sequence below which files are old, 0 if nobody has noted it.
+    pub(crate) fn find(&self, key: &[u8]) -> io::Result<Option<(Found, u64)>> {
+        let mut start = [0; OLD_BEFORE_AT as usize + 8];
         self.file.read_exact_at(0, &mut start)?;
-        let header = IndexHeader::parse(&start, self.len);
-        let is_current = start.get(MARK_AT as usize..) == Some(&CURRENT);
+        let header = start
+            .first_chunk()
+            .copied()
+            .unwrap_or([0; index_header::LEN]);
+        let is_current = header.get(MARK_AT as usize..) == Some(&CURRENT);
+        let header = IndexHeader::parse(&header, self.len);
         let Some(header) = header.filter(|_| is_current) else {
             return Ok(None);
         };
+        let old_before = start.last_chunk().copied().map_or(0, u64::from_le_bytes);
         let digest = Digest::of(header.seed, key);
-        find_by_reads(&self.file, &header, digest).map(Some)
+        find_by_reads(&self.file, &header, digest).map(|found| Some((found, old_before)))
     }
 }
 
@@ -116,11 +128,17 @@ fn find_by_reads(file: &impl ReadAt, header: &IndexHeader, digest: Digest) -> io
             }
             match Slot::parse(header.seed, bytes) {
                 Some(slot) if slot.digest == digest => return Ok(Found::Slot(at, slot)),
-                _ => found = Found::Torn,
+                _ => found = torn(at, bytes),
             }
         }
     }
     Ok(found)
+}
+
+#[cold]
+fn torn(at: u64, bytes: &[u8; slot::LEN]) -> Found {
+    let check = check::seeded(at, bytes);
+    Found::Torn { check }
 }
 
 impl Index {
@@ -168,6 +186,18 @@ impl Index {
         let mut bytes = [0; noted_limit::LEN];
         self.source.read_exact_at(LIMIT_AT, &mut bytes)?;
         Ok(noted_limit::parse(&bytes, self.header.seed))
+    }
+
+    /// The sequence below which files are in the older half. 0 if nobody has noted it, or if that takes a read.
+    #[inline]
+    pub(crate) fn old_before(&self) -> u64 {
+        let mut bytes = [0; 8];
+        match &self.source {
+            Source::Copied(mapping) if mapping.load(OLD_BEFORE_AT, &mut bytes).is_ok() => {
+                u64::from_le_bytes(bytes)
+            }
+            _ => 0,
+        }
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -225,7 +255,7 @@ impl Index {
                 mapping.load(at, &mut bytes)?;
                 match Slot::parse(self.header.seed, &bytes) {
                     Some(slot) if slot.digest == digest => return Ok(Found::Slot(at, slot)),
-                    _ => found = Found::Torn,
+                    _ => found = torn(at, &bytes),
                 }
             }
         }
@@ -323,7 +353,32 @@ pub(crate) fn is_read_only(e: &io::Error) -> bool {
     )
 }
 
-/// Whether an error says that bytes of a file are lost: somebody has cut it, or its disk fails.
+/// Whether an error says that the directory is gone.
+pub(crate) fn is_gone(e: &io::Error) -> bool {
+    use io::ErrorKind::{NotFound, StaleNetworkFileHandle};
+    matches!(e.kind(), NotFound | StaleNetworkFileHandle)
+}
+
+/// Whether an error says that bytes of a file are lost: somebody has cut it, its disk fails, or another client of a server
+/// has removed it.
 pub(crate) fn is_lost(e: &io::Error) -> bool {
-    e.kind() == io::ErrorKind::UnexpectedEof || e.raw_os_error() == Some(Errno::IO.raw_os_error())
+    use io::ErrorKind::{StaleNetworkFileHandle, UnexpectedEof};
+    matches!(e.kind(), StaleNetworkFileHandle | UnexpectedEof)
+        || e.raw_os_error() == Some(Errno::IO.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_client_of_a_server_has_removed_is_lost() {
+        let of = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+        assert!(is_lost(&of(Errno::STALE)) && is_gone(&of(Errno::STALE)));
+        // As it is told with the name of a file.
+        let told = io::Error::new(of(Errno::STALE).kind(), "cache file");
+        assert!(is_lost(&told) && is_gone(&told));
+        assert!(is_lost(&of(Errno::IO)) && !is_gone(&of(Errno::IO)));
+        assert!(!is_lost(&of(Errno::MFILE)) && !is_gone(&of(Errno::MFILE)));
+    }
 }

@@ -32,9 +32,10 @@ assert!(cache.get(b"https://example.org/none")?.is_none());
    a miss and a [count](CacheCounts), never a wrong byte. A loss of power may bring back an older value.
 2. A process that is killed costs nothing that was inserted before. With [`Durability::Durable`], a loss of power does
    not either.
-3. Reading takes no lock and waits for nobody. The first answer of a handle takes a few reads and maps nothing. After that,
+3. Reading takes no lock and waits for nobody, with one exception: a handle that finds a damaged entry for the first time
+   asks for the lock, at most a second, because another process may just be writing it. The first answer of a handle takes a few reads and maps nothing. After that,
    the first hit in a file maps it, and later ones take no system call, unless a use is to be
-   [noted](CacheOptions::note_use_after).
+   [noted](CacheOptions::note_use_after). Every ten minutes, one hit gives up the maps of files that are gone.
 4. The files have at most as many bytes as the [limit](CacheOptions::limit) says, beside large values that are just being
    written. The oldest go first; entries that were used are copied forward.
 5. A [`Hit`] stays as it is while its entry is replaced, evicted or removed.
@@ -102,6 +103,7 @@ mod hit_bytes;
 mod index;
 mod insertion;
 mod inspection;
+mod known_damage;
 mod large_table;
 mod lookup;
 mod options;
@@ -143,7 +145,7 @@ pub use flight::Flight;
 pub use hit::{FilePart, Hit};
 pub use inspection::{
     Damage, DataFile, Explanation, FoundRecord, FoundSegment, FoundSlot, IndexMark, Inspection,
-    LedgerSummary, Outcome, Summary, Verification,
+    LayoutStat, LedgerSummary, Outcome, Summary, Verification,
 };
 pub use large_table::LargeTable;
 pub use options::{CacheOptions, Durability};

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::clock::{Minute, age, now};
 use crate::first_look::Answer;
@@ -10,6 +11,7 @@ use crate::format::record::{Record, Unchecked, Wrong};
 use crate::format::slot::Slot;
 use crate::hit::Hit;
 use crate::index::{Found, Index, is_lost};
+use crate::known_damage::Damaged;
 use crate::segment::{Segment, expected};
 use crate::store::{Opened, Process, Store};
 use crate::writer::Wait;
@@ -19,6 +21,9 @@ const TRIES: usize = 3;
 
 /// A note of use is due, too, for an entry that was written this long in the future.
 const FUTURE: Minute = 24 * 60;
+
+/// How many minutes nobody tries to note a use after that was refused: the directory can only be read, or is gone.
+const REFUSED: Minute = 60;
 
 /// What has more room than this is long.
 const LONG: usize = 64 * 1024;
@@ -108,10 +113,10 @@ impl Store {
                     self.counters.absent.add(1);
                     return Ok(None);
                 }
-                Ok(Found::Torn) => {
-                    patience.ask()?;
+                Ok(Found::Torn { check }) => {
                     drop(view);
-                    match self.once_more(digest, &mut tries)? {
+                    let damaged = Damaged::Slot(check);
+                    match self.once_more(process, digest, damaged, patience, &mut tries)? {
                         true => continue,
                         false => return Ok(None),
                     }
@@ -130,9 +135,11 @@ impl Store {
                 self.counters.expired.add(1);
                 return Ok(None);
             }
-            let note = self.is_note_due(&slot, minute);
-            if note {
+            if process.is_look_due(minute) {
                 patience.ask()?;
+                drop(view);
+                self.drop_old_maps(process, minute);
+                continue;
             }
             let segment = view.segments.get(&slot.segment);
             let Some(segment) = segment.filter(|segment| segment.range(&slot).is_some()) else {
@@ -149,6 +156,11 @@ impl Store {
                 }
                 continue;
             };
+            let is_old = || segment.header.sequence < index.old_before();
+            let note = self.is_note_due(&slot, minute, is_old);
+            if note {
+                patience.ask()?;
+            }
             match take(segment, &slot) {
                 Ok(Ok(taken)) => {
                     drop(view);
@@ -161,10 +173,14 @@ impl Store {
                     self.counters.foreign.add(1);
                     return Ok(None);
                 }
+                Ok(Err(Wrong::Unknown)) => {
+                    self.counters.unknown.add(1);
+                    return Ok(None);
+                }
                 Ok(Err(Wrong::Damaged)) => {
-                    patience.ask()?;
                     drop(view);
-                    if !self.once_more(digest, &mut tries)? {
+                    let damaged = Damaged::record(&slot);
+                    if !self.once_more(process, digest, damaged, patience, &mut tries)? {
                         return Ok(None);
                     }
                 }
@@ -184,8 +200,25 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] if this would have to wait, and may not. Those of opening the index.
+    /// As [`Store::index_now`].
     pub(crate) fn slot_of(&self, key: &[u8], patience: Patience) -> io::Result<Option<Slot>> {
+        let Some(index) = self.index_now(patience)? else {
+            return Ok(None);
+        };
+        let digest = Digest::of(index.header.seed, key);
+        Ok(match index.find(digest) {
+            Ok(Found::Slot(_, slot)) => Some(slot),
+            // A look-up says what is wrong.
+            _ => None,
+        })
+    }
+
+    /// The index as it is now. None if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if this would have to wait, and may not. Those of opening the index.
+    pub(crate) fn index_now(&self, patience: Patience) -> io::Result<Option<Arc<Index>>> {
         let process = match self.begun_process() {
             Some(process) => process,
             None => {
@@ -196,41 +229,45 @@ impl Store {
         let index = process.view().index.clone();
         let is_current =
             |index: &Arc<Index>| index.is_mapped() && index.is_marked_current().unwrap_or(false);
-        let index = match index.filter(is_current) {
-            Some(index) => index,
+        Ok(match index.filter(is_current) {
+            Some(index) => Some(index),
             None => {
                 patience.ask()?;
                 self.reopen_index(process)?;
-                let Some(index) = process.view().index.clone() else {
-                    return Ok(None);
-                };
-                index
+                process.view().index.clone()
             }
-        };
-        let digest = Digest::of(index.header.seed, key);
-        Ok(match index.find(digest) {
-            Ok(Found::Slot(_, slot)) => Some(slot),
-            // A look-up says what is wrong.
-            _ => None,
         })
     }
 
-    /// Whether to look again after something that is not right: three times as it is, then once when nobody writes.
+    /// Whether to look again after something that is not right: three times as it is, then once when nobody writes. What was
+    /// not right then is known, and is a miss at once.
     #[cold]
-    fn once_more(&self, digest: Digest, tries: &mut usize) -> io::Result<bool> {
-        *tries += 1;
-        if *tries <= TRIES {
-            std::hint::spin_loop();
-            return Ok(true);
-        }
-        if *tries == TRIES + 1 {
-            let there = self.locked(Wait::Bounded, |locked| {
-                Ok(matches!(locked.index.find(digest)?, Found::Slot(..)))
-            });
-            // Who cannot lock sees no more than it has seen.
-            if there.unwrap_or(false) {
+    fn once_more(
+        &self,
+        process: &Process,
+        digest: Digest,
+        damaged: Damaged,
+        patience: Patience,
+        tries: &mut usize,
+    ) -> io::Result<bool> {
+        let is_known = *tries == 0 && process.damage.has(damaged);
+        if !is_known {
+            patience.ask()?;
+            *tries += 1;
+            if *tries <= TRIES {
+                std::hint::spin_loop();
                 return Ok(true);
             }
+            if *tries == TRIES + 1 {
+                let there = self.locked(Wait::Doubt, |locked| {
+                    Ok(matches!(locked.index.find(digest)?, Found::Slot(..)))
+                });
+                // Who cannot lock sees no more than it has seen.
+                if there.unwrap_or(false) {
+                    return Ok(true);
+                }
+            }
+            process.damage.note(damaged);
         }
         self.counters.damaged.add(1);
         Ok(false)
@@ -242,21 +279,34 @@ impl Store {
         allowed.is_some_and(|allowed| age(minute, slot.written) > allowed)
     }
 
-    /// Whether a use that happens now is to be noted.
+    /// Whether a use that happens now is to be noted. `is_old` says whether the record is in the older half of the files, of
+    /// which the first use is noted at once: it may go before its note is due otherwise.
     #[inline]
-    pub(crate) fn is_note_due(&self, slot: &Slot, minute: Minute) -> bool {
+    pub(crate) fn is_note_due(
+        &self,
+        slot: &Slot,
+        minute: Minute,
+        is_old: impl FnOnce() -> bool,
+    ) -> bool {
         let after = self.options.note_use_after;
-        let due = after.is_some_and(|after| age(minute, slot.last_use()) >= after);
+        let due = after.is_some_and(|after| {
+            age(minute, slot.last_use()) >= after || (!slot.touched && is_old())
+        });
         // An entry of the future would never get old.
-        due || slot.last_use() > minute.saturating_add(FUTURE)
+        let due = due || slot.last_use() > minute.saturating_add(FUTURE);
+        due && minute.abs_diff(self.note_refused.load(Ordering::Relaxed)) >= REFUSED
     }
 
     /// Notes a use if nobody else is writing. Otherwise the next use notes it.
     #[cold]
     fn try_note_use(&self, slot: &Slot) {
-        let noted = self.locked(Wait::No, |locked| locked.note_use(slot));
-        if noted.is_err() {
-            self.counters.unnoted.add(1);
+        let Err(e) = self.locked(Wait::No, |locked| locked.note_use(slot)) else {
+            return;
+        };
+        self.counters.unnoted.add(1);
+        if e.kind() != io::ErrorKind::WouldBlock {
+            // Otherwise each hit would find that out again, by several system calls.
+            self.note_refused.store(now(), Ordering::Relaxed);
         }
     }
 

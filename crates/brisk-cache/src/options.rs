@@ -10,8 +10,8 @@ pub struct CacheOptions {
     pub max_age: Option<Duration>,
     /// What survives a loss of power. [`Durability::Relaxed`] by default.
     pub durability: Durability,
-    /// A use of an entry is noted if the last note, or the entry itself, is older than this. 6 hours by default. None:
-    /// only [`Cache::update_use`](crate::Cache::update_use) notes uses.
+    /// A use of an entry is noted if the last note, or the entry itself, is older than this. 6 hours by default. In a full
+    /// cache, the first use is noted at once if the entry is in the older half of the files. None: only [`Cache::update_use`](crate::Cache::update_use) notes uses.
     pub note_use_after: Option<Duration>,
     /// How long a write waits for another process that is writing. 10 seconds by default.
     pub write_wait: Duration,

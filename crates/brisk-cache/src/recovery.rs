@@ -1,12 +1,12 @@
 //! Counting what is there, and removing what killed writers have left.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::directory::{Name, unfinished_name};
+use crate::directory::{Listed, Name, unfinished_name};
 use crate::format::UNIT;
 use crate::format::ledger_state::LedgerState;
 use crate::format::record::HEADER;
@@ -14,6 +14,7 @@ use crate::format::segment_header::{self, SegmentHeader};
 use crate::format::slot::{BUCKETS, Kind};
 use crate::index::Index;
 use crate::segment::file_name;
+use crate::store::Store;
 use crate::writer::{Locked, Total};
 
 /// The entries of each bucket.
@@ -49,6 +50,51 @@ impl Aged {
     }
 }
 
+impl Store {
+    /// The files with records, by their numbers. For who then lists them with the lock, and shall not keep it for long.
+    pub(crate) fn files_ahead(&self) -> io::Result<HashMap<u64, Aged>> {
+        let listed = self.directory.list()?;
+        let aged = |listed| self.aged(listed, &HashMap::new());
+        let files = listed.iter().filter_map(aged);
+        Ok(files.map(|file| (file.number, file)).collect())
+    }
+
+    /// None if it is no file with records.
+    fn aged(&self, listed: &Listed, known: &HashMap<u64, Aged>) -> Option<Aged> {
+        let (number, alone) = match listed.name {
+            Name::Segment(number) => (number, false),
+            Name::Value(number) => (number, true),
+            Name::Unfinished(_) | Name::Index | Name::Small => return None,
+        };
+        let sequence = match known.get(&number) {
+            Some(known) => known.sequence,
+            None => self.sequence_of(number, alone),
+        };
+        Some(Aged {
+            sequence,
+            number,
+            len: listed.len,
+            alone,
+        })
+    }
+
+    /// When the file was begun. 0 if its header does not say: then it goes first.
+    fn sequence_of(&self, number: u64, alone: bool) -> u64 {
+        #[cfg(test)]
+        tests::note_header(self);
+        let kind = if alone { Kind::Alone } else { Kind::Shared };
+        let opened = self
+            .directory
+            .file(&file_name(kind, number), OFlags::RDONLY);
+        let mut header = [0; segment_header::LEN];
+        let read = opened.ok().flatten().is_some_and(|(file, _)| {
+            brisk_io::ReadAt::read_exact_at(&file, 0, &mut header).is_ok()
+        });
+        let header = SegmentHeader::parse(&header).filter(|_| read);
+        header.map_or(0, |header| header.sequence)
+    }
+}
+
 impl Locked<'_> {
     /// Begins a ledger from what is in the directory. No segment is active, because nobody can say where one ends.
     pub(crate) fn recover(&mut self) -> io::Result<()> {
@@ -70,9 +116,8 @@ impl Locked<'_> {
     /// Tidies up behind a writer that did not come to its end.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         if self.state.durable {
-            // Its copies of records may not be on the disk, and their first places may go now.
+            // Its copies of records may not be on the disk, and their first places may go now. Their slots follow.
             self.sync_active()?;
-            self.sync_index()?;
         }
         self.remove_unnamed()?;
         self.files()?;
@@ -83,6 +128,10 @@ impl Locked<'_> {
 
     /// Removes the files with records that no slot names, but not the one that is appended to.
     fn remove_unnamed(&self) -> io::Result<()> {
+        if self.state.durable {
+            // The slots that named them may still be on the disk.
+            self.sync_index()?;
+        }
         let mut named = HashSet::from([self.state.active]);
         for number in 0..self.index.header.blocks {
             let slots = self.index.block(number)?;
@@ -104,18 +153,23 @@ impl Locked<'_> {
     /// The files with records, oldest first. Counts the bytes of all files, and removes those that nobody writes any
     /// more.
     pub(crate) fn files(&mut self) -> io::Result<Vec<Aged>> {
+        self.files_but(&HashMap::new())
+    }
+
+    /// The same, without asking those files that are known, by their numbers: [`Store::files_ahead`].
+    pub(crate) fn files_but(&mut self, known: &HashMap<u64, Aged>) -> io::Result<Vec<Aged>> {
         let mut files = Vec::new();
         let mut bytes = 0u64;
-        for listed in self.store.directory.list()? {
-            let aged = |number, alone| Aged {
-                sequence: self.sequence_of(number, alone),
-                number,
-                len: listed.len,
-                alone,
-            };
+        // A value that has its name never gets another length.
+        let len_of = |name| match name {
+            Name::Value(number) => known.get(&number).map(|aged| aged.len),
+            _ => None,
+        };
+        for listed in self.store.directory.list_but(len_of)? {
             match listed.name {
-                Name::Segment(number) => files.push(aged(number, false)),
-                Name::Value(number) => files.push(aged(number, true)),
+                Name::Segment(_) | Name::Value(_) => {
+                    files.extend(self.store.aged(&listed, known));
+                }
                 Name::Unfinished(number) if self.remove_if_left(&unfinished_name(number))? => {
                     continue;
                 }
@@ -126,21 +180,6 @@ impl Locked<'_> {
         self.state.bytes = bytes;
         files.sort_unstable();
         Ok(files)
-    }
-
-    /// When the file was begun. 0 if its header does not say: then it goes first.
-    fn sequence_of(&self, number: u64, alone: bool) -> u64 {
-        let kind = if alone { Kind::Alone } else { Kind::Shared };
-        let opened = self
-            .store
-            .directory
-            .file(&file_name(kind, number), OFlags::RDONLY);
-        let mut header = [0; segment_header::LEN];
-        let read = opened.ok().flatten().is_some_and(|(file, _)| {
-            brisk_io::ReadAt::read_exact_at(&file, 0, &mut header).is_ok()
-        });
-        let header = SegmentHeader::parse(&header).filter(|_| read);
-        header.map_or(0, |header| header.sequence)
     }
 
     /// Removes an unfinished file if nobody has its lock. Returns whether it is gone.
@@ -157,3 +196,51 @@ impl Locked<'_> {
 }
 
 const _: () = assert!(HEADER < segment_header::LEN);
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::{About, Cache, CacheOptions};
+
+    thread_local! {
+        /// How many headers this thread has read, and how many of them with the lock.
+        static HEADERS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    }
+
+    pub(super) fn note_header(store: &Store) {
+        let process = store.begun_process();
+        let with_lock = process.is_some_and(|process| process.try_writer().is_none());
+        let (all, locked) = HEADERS.get();
+        HEADERS.set((all + 1, locked + u64::from(with_lock)));
+    }
+
+    #[test]
+    fn an_eviction_reads_each_header_once_and_none_with_the_lock() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = CacheOptions::new().limit(8 << 20).segment_len(1 << 20);
+        let cache = Cache::open(home.path(), options).unwrap();
+        let insert = |key: u32| {
+            let key = key.to_le_bytes();
+            cache.insert(&key, &[7; 300_000], About::default()).unwrap();
+        };
+        cache.insert(b"short", b"value", About::default()).unwrap();
+        let mut key = 0;
+        while cache.counts().evicted == 0 {
+            insert(key);
+            key += 1;
+        }
+        HEADERS.set((0, 0));
+        let files = cache.stat().unwrap().values;
+        assert!(files > 10, "{files}");
+        for key in key..key + 1_000 {
+            insert(key);
+        }
+        assert_eq!(cache.stat().unwrap().values, files);
+        let (all, locked) = HEADERS.get();
+        assert_eq!(locked, 0);
+        // Each file is read once, and those that were younger than the list once more.
+        assert!(all <= 2 * (1_000 + files), "{all}");
+    }
+}

@@ -27,7 +27,8 @@ pub struct CacheStat {
     /// Slots of the index.
     pub slots: u64,
     /// Bytes of files that have no name any more and that hits of this handle still pin. A handle drops its own maps of
-    /// such files when it looks at the directory: here, when it opens a file, and when the index has grown.
+    /// such files when it looks at the directory: here, when it opens a file, when the index has grown, and with a hit every
+    /// ten minutes.
     pub held_bytes: u64,
     /// Whether the directory is on a filesystem whose files are mapped. On others they are read.
     pub mapped: bool,
@@ -49,7 +50,8 @@ pub struct CacheCounts {
     pub foreign: u64,
     /// Misses: the entry was too old.
     pub expired: u64,
-    /// Misses: the entry had another layout than the wanted one.
+    /// Misses: the entry had another layout than the wanted one, or a later version of brisk has written it in a way that
+    /// this one does not know.
     pub unknown: u64,
     /// Entries that went because their part of the index was full and the cache at its limit.
     pub displaced: u64,
@@ -57,12 +59,13 @@ pub struct CacheCounts {
     pub evicted: u64,
     /// Entries that were copied from the oldest file to the newest, because they had been used.
     pub copied: u64,
-    /// Values that were fetched but could not be stored.
+    /// Values that were fetched but could not be stored, or could not be found after that.
     pub unstored: u64,
     /// Fetches beside which others may have fetched the same key: the directory can only be read, has no room or no locks,
     /// the fetch was inside of another one, or the others had taken too long.
     pub unasked: u64,
-    /// Uses that could not be noted, because another process was writing or this user may only read.
+    /// Uses that could not be noted, because another process was writing or this user may only read. Who may only read
+    /// tries once an hour.
     pub unnoted: u64,
 }
 

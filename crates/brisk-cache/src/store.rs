@@ -2,12 +2,14 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
 use brisk_io::{Filesystem, PerProcess};
 
+use crate::clock::{Minute, now};
 use crate::counters::Counters;
 use crate::directory::{Directory, FileId, INDEX};
 use crate::disk::Disk;
@@ -16,6 +18,7 @@ use crate::format::PAGE;
 use crate::format::index_header::{BLOCK, SLOTS_AT};
 use crate::format::slot::{Kind, Slot};
 use crate::index::{Index, IndexFile, is_lost};
+use crate::known_damage::KnownDamage;
 use crate::options::CacheOptions;
 use crate::promise::Promise;
 use crate::segment::{Reading, Segment, SegmentFile, file_name};
@@ -33,6 +36,8 @@ pub(crate) struct Store {
     /// Values with files of their own are read, and never mapped.
     pub(crate) reads_values: bool,
     pub(crate) counters: Counters,
+    /// When a use could not be noted, though nobody else was writing. 0 if that never happened.
+    pub(crate) note_refused: AtomicU32,
     pub(crate) segment_len: u64,
     /// Values whose records are longer have files of their own.
     pub(crate) most_shared: u64,
@@ -48,6 +53,9 @@ pub(crate) struct Process {
     pub(crate) reading: Reading,
     view: RwLock<View>,
     writer: Mutex<Option<Writer>>,
+    pub(crate) damage: KnownDamage,
+    /// When a hit last looked whether the files that are mapped are still there.
+    looked: AtomicU32,
 }
 
 /// The files that are read, as they were when they were opened.
@@ -157,6 +165,7 @@ impl Store {
             promise,
             reads_values: false,
             counters: Counters::default(),
+            note_refused: AtomicU32::new(0),
             segment_len,
             most_shared: (segment_len / 4).min(1 << 20),
             large_index: crate::growth::LARGE,
@@ -208,6 +217,8 @@ impl Store {
                 opened: 0,
             }),
             writer: Mutex::new(None),
+            damage: KnownDamage::default(),
+            looked: AtomicU32::new(now()),
         })
     }
 
@@ -304,7 +315,28 @@ impl Store {
     }
 }
 
+/// So many minutes after the last look, a hit looks again whether the files that are mapped are still there. A handle with
+/// hits alone opens no file, and would otherwise keep those that others have removed.
+const LOOK_AFTER: Minute = 10;
+
+impl Store {
+    /// Gives up the maps of files that are gone. What fails is tried again with the next look.
+    #[cold]
+    pub(crate) fn drop_old_maps(&self, process: &Process, minute: Minute) {
+        process.looked.store(minute, Ordering::Relaxed);
+        let is_open = self.reopen_index(process);
+        if is_open.is_ok() {
+            self.drop_gone(&mut process.view_mut(), None).ok();
+        }
+    }
+}
+
 impl Process {
+    #[inline]
+    pub(crate) fn is_look_due(&self, minute: Minute) -> bool {
+        minute.abs_diff(self.looked.load(Ordering::Relaxed)) >= LOOK_AFTER
+    }
+
     #[inline]
     pub(crate) fn view(&self) -> RwLockReadGuard<'_, View> {
         self.view.read().unwrap_or_else(PoisonError::into_inner)

@@ -1,5 +1,6 @@
 //! The lock, and what its holder knows.
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
@@ -15,6 +16,7 @@ use rustix::io::Errno;
 use crate::ahead::cache_ahead;
 use crate::clock::{Minute, now};
 use crate::directory::{FileId, INDEX, LEDGER};
+use crate::format::index_header::OLD_BEFORE_AT;
 use crate::format::ledger_state::{self, LedgerState, TOTALS_AT};
 use crate::format::noted_limit::{self, LIMIT_AT};
 use crate::format::record::HEADER;
@@ -23,6 +25,7 @@ use crate::format::{PAGE, UNIT, check};
 use crate::index::Index;
 use crate::options::Durability;
 use crate::random;
+use crate::recovery::Aged;
 use crate::store::{Process, Store};
 
 /// The longest pause between two tries to lock.
@@ -32,6 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Writer {
     ledger: Arc<UnsharedFile>,
+    ledger_id: FileId,
     /// Proves that a ledger says where its segment ends.
     home: u64,
     active: Option<Active>,
@@ -43,10 +47,13 @@ pub(crate) struct Writer {
     saved: Option<[u8; SAVED]>,
     /// The ledger, in a process that has written before. Only read with the lock.
     map: Option<Mapping>,
-    /// When this process last looked which index has the name.
-    named: Option<Minute>,
+    /// When this process last looked which files have the names of the index and of the ledger, and which index had.
+    named: Option<(Minute, FileId)>,
     /// The index in which this process's limit is noted.
     limit_in: Option<FileId>,
+    /// The oldest files, when they were last listed, without those that this process has evicted or spared since. All others
+    /// are younger.
+    oldest: VecDeque<Aged>,
 }
 
 /// The segment that is appended to, if its number is still the ledger's.
@@ -92,7 +99,12 @@ pub(crate) enum Wait {
     No,
     /// As long as the options say.
     Bounded,
+    /// As a reader that has found damage, and asks whether somebody is just writing it.
+    Doubt,
 }
+
+/// How long a reader waits that has found damage. Who writes a slot has written it long before.
+const DOUBT: Duration = Duration::from_secs(1);
 
 /// The records of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,24 +138,37 @@ impl Store {
         let mut guard: MutexGuard<'_, Option<Writer>> = match wait {
             Wait::Bounded => process.writer(),
             Wait::No => process.try_writer().ok_or(io::ErrorKind::WouldBlock)?,
+            Wait::Doubt => self.writer_in_doubt(process)?,
         };
-        if guard.is_none() {
-            *guard = Some(Writer::open(self)?);
+        loop {
+            let writer = match &mut *guard {
+                Some(writer) => writer,
+                none => none.insert(Writer::open(self)?),
+            };
+            let ledger = Arc::clone(&writer.ledger);
+            self.lock(ledger.try_borrow()?, wait)?;
+            let _unlock = Unlock(&ledger);
+            let index = match self.known_index(process, writer) {
+                None if !writer.has_name(self)? => {
+                    // Somebody has removed it by hand. Others lock another one, and what this one says is of files that
+                    // nobody finds.
+                    *guard = None;
+                    continue;
+                }
+                None => self.named_index(process, writer)?,
+                known => known,
+            };
+            return self.with_lock(process, writer, index, work);
         }
-        let writer = guard.as_mut().ok_or(io::ErrorKind::NotFound)?;
-        let ledger = Arc::clone(&writer.ledger);
-        self.lock(ledger.try_borrow()?, wait)?;
-        let _unlock = Unlock(&ledger);
-        self.with_lock(process, writer, work)
     }
 
     fn with_lock<R>(
         &self,
         process: &Process,
         writer: &mut Writer,
+        index: Option<Arc<Index>>,
         work: impl FnOnce(&mut Locked<'_>) -> io::Result<R>,
     ) -> io::Result<R> {
-        let index = self.current_index(process, &mut writer.named)?;
         let read = writer.read(self)?;
         let is_at_home = read.is_some_and(|state| state.home == writer.home);
         let mut locked = Locked {
@@ -167,28 +192,29 @@ impl Store {
         work(&mut locked)
     }
 
-    /// The index that the name belongs to. None if there is none.
+    /// The index that this process has open, if that has the name. None if only a look at the name can tell.
     ///
     /// With the lock, the mark says so: whoever gives the name to another index first marks the one that has it, and
-    /// takes the mark back only if that keeps the name. But somebody may remove files by hand, so this looks at the name
-    /// once a minute, too, and always where a mark may come late.
-    fn current_index(
+    /// takes the mark back only if that keeps the name. But somebody may remove files by hand, so a look is due once a
+    /// minute, too, and always where a mark may come late.
+    fn known_index(&self, process: &Process, writer: &Writer) -> Option<Arc<Index>> {
+        let known = process.view().index.clone()?;
+        let is_known = writer.named == Some((now(), known.id))
+            && known.writable
+            && known.is_mapped()
+            && known.is_marked_current().unwrap_or(false);
+        is_known.then_some(known)
+    }
+
+    /// The index that the name belongs to. None if there is none.
+    fn named_index(
         &self,
         process: &Process,
-        looked: &mut Option<Minute>,
+        writer: &mut Writer,
     ) -> io::Result<Option<Arc<Index>>> {
         let known = process.view().index.clone();
-        let minute = Some(now());
-        if let Some(index) = &known
-            && *looked == minute
-            && index.writable
-            && index.is_mapped()
-            && index.is_marked_current().unwrap_or(false)
-        {
-            return Ok(known);
-        }
         let named = self.directory.id_of(INDEX)?;
-        *looked = minute;
+        writer.named = named.map(|named| (now(), named));
         let index = match known.filter(|index| Some(index.id) == named) {
             Some(index) => index,
             None => {
@@ -213,6 +239,31 @@ impl Store {
         Ok(Some(index))
     }
 
+    fn longest(&self, wait: Wait) -> Duration {
+        match wait {
+            Wait::No => Duration::ZERO,
+            Wait::Bounded => self.options.write_wait,
+            Wait::Doubt => self.options.write_wait.min(DOUBT),
+        }
+    }
+
+    /// The mutex of this process, whose holder may be waiting for the lock, and for longer.
+    fn writer_in_doubt<'p>(
+        &self,
+        process: &'p Process,
+    ) -> io::Result<MutexGuard<'p, Option<Writer>>> {
+        let started = Instant::now();
+        loop {
+            match process.try_writer() {
+                Some(writer) => return Ok(writer),
+                None if started.elapsed() >= self.longest(Wait::Doubt) => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                None => thread::sleep(LONGEST_PAUSE),
+            }
+        }
+    }
+
     fn lock(&self, file: BorrowedFd<'_>, wait: Wait) -> io::Result<()> {
         let mut started = None;
         let mut pause = Duration::from_micros(20);
@@ -227,14 +278,15 @@ impl Store {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let waited = started.get_or_insert_with(Instant::now).elapsed();
-            if waited >= self.options.write_wait {
+            let longest = self.longest(wait);
+            if waited >= longest {
                 let e = io::Error::new(
                     io::ErrorKind::TimedOut,
                     format!(
                         "another process has had the lock for {} ms, allowed are {}; nothing was changed; end or \
                          continue that process (fuser names it), or raise write_wait",
                         waited.as_millis(),
-                        self.options.write_wait.as_millis()
+                        longest.as_millis()
                     ),
                 );
                 return Err(self.directory.told(LEDGER, e));
@@ -282,9 +334,11 @@ impl Writer {
             let (second, _) = directory.open_or_create(LEDGER)?;
             prove_locks(&file, &second, kind).map_err(|e| directory.told(LEDGER, e))?;
         }
+        let ledger_id = FileId::of_stat(&stat);
         Ok(Self {
             ledger: Arc::new(UnsharedFile::new(file)?),
-            home: home_of(FileId::of_stat(&stat)),
+            ledger_id,
+            home: home_of(ledger_id),
             active: None,
             lease: None,
             appended: 0,
@@ -293,7 +347,13 @@ impl Writer {
             map: None,
             named: None,
             limit_in: None,
+            oldest: VecDeque::new(),
         })
+    }
+
+    /// Whether the ledger still has its name.
+    fn has_name(&self, store: &Store) -> io::Result<bool> {
+        Ok(store.directory.id_of(LEDGER)? == Some(self.ledger_id))
     }
 
     /// Whether the ledger that was read has anything.
@@ -627,6 +687,10 @@ impl Locked<'_> {
         written.map_err(|e| self.store.directory.told(INDEX, e))
     }
 
+    pub(crate) fn oldest(&mut self) -> &mut VecDeque<Aged> {
+        &mut self.writer.oldest
+    }
+
     /// Notes the limit in the index, for who looks into the directory.
     pub(crate) fn note_limit(&mut self) {
         if self.writer.limit_in == Some(self.index.id) {
@@ -647,6 +711,23 @@ impl Locked<'_> {
         let bytes = noted_limit::encode(limit, self.index.header.seed);
         let file = self.index.file().as_fd();
         self.store.disk.write(file, LIMIT_AT, &bytes)
+    }
+
+    /// Notes which files are in the older half, by the sequence of the oldest one. Uses of what they have are noted early.
+    pub(crate) fn note_oldest(&self, oldest: u64) {
+        let younger = self.state.sequence.saturating_sub(oldest);
+        let old_before = oldest.saturating_add(younger / 2);
+        if self.index.old_before() != old_before {
+            // It is no reason to evict nothing. The next eviction tries again.
+            self.write_old_before(old_before).ok();
+        }
+    }
+
+    pub(crate) fn write_old_before(&self, old_before: u64) -> io::Result<()> {
+        let file = self.index.file().as_fd();
+        self.store
+            .disk
+            .write(file, OLD_BEFORE_AT, &old_before.to_le_bytes())
     }
 
     pub(crate) fn sync_index(&self) -> io::Result<()> {

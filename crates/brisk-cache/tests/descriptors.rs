@@ -36,6 +36,15 @@ fn use_it(directory: &std::path::Path, turn: u8) -> io::Result<()> {
     first.map_or(Ok(()), Err)
 }
 
+/// Descriptors of this number and higher ones cannot be opened.
+fn allow(descriptors: u64) {
+    let limit = rustix::process::Rlimit {
+        current: Some(descriptors),
+        maximum: rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum,
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+}
+
 #[test]
 fn too_few_descriptors_are_an_error_and_the_next_try_works() {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -49,11 +58,7 @@ fn too_few_descriptors_are_an_error_and_the_next_try_works() {
             Err(e) => break e,
         }
         if taken.len() == 256 {
-            let limit = rustix::process::Rlimit {
-                current: Some(300),
-                maximum: rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum,
-            };
-            rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+            allow(300);
         }
     };
     let wanted = full.raw_os_error();
@@ -72,6 +77,23 @@ fn too_few_descriptors_are_an_error_and_the_next_try_works() {
     );
     fresh.insert(b"other", b"value", About::default()).unwrap();
     assert!(cache.get(b"other").unwrap().is_some());
+
+    // A value that was fetched and stored, and that cannot be looked up, is returned.
+    let fetch = || {
+        allow(3);
+        io::Result::Ok(b"fetched".to_vec())
+    };
+    let writer = Cache::open(home.path(), CacheOptions::new()).unwrap();
+    // From then on, its insertions open nothing.
+    for _ in 0..2 {
+        writer.insert(b"other", b"value", About::default()).unwrap();
+    }
+    assert!(writer.get(b"none").unwrap().is_none());
+    let hit = writer.get_or_insert_with(b"third", About::default(), fetch);
+    allow(300);
+    assert_eq!(hit.unwrap().bytes().unwrap(), b"fetched");
+    assert_eq!(writer.counts().unstored, 1);
+    assert!(writer.get(b"third").unwrap().is_some());
 
     // With any number of descriptors that are left, all is done, or something says that there are too few.
     let mut enough = None;

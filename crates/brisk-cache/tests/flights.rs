@@ -53,6 +53,28 @@ fn wait_for(pid: i32) -> i32 {
 }
 
 #[test]
+fn below_a_directory_that_was_removed_all_is_fetched() {
+    let home = home();
+    let directory = home.path().join("cache");
+    let cache = Cache::open(&directory, CacheOptions::new()).unwrap();
+    cache.insert(b"there", b"value", About::default()).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    // A handle that knew the files, and one that has never opened any.
+    std::fs::create_dir(&directory).unwrap();
+    let second = Cache::open(&directory, CacheOptions::new()).unwrap();
+    std::fs::remove_dir(&directory).unwrap();
+    for cache in [cache, second] {
+        for turn in 1..4 {
+            let fetch = || io::Result::Ok(b"fetched".to_vec());
+            let hit = cache.get_or_insert_with(b"key", About::default(), fetch);
+            assert_eq!(hit.unwrap().bytes().unwrap(), b"fetched");
+            let counts = cache.counts();
+            assert_eq!(counts.unasked, turn);
+        }
+    }
+}
+
+#[test]
 fn eight_threads_fetch_once() {
     let home = home();
     let cache = open(&home, LONG);

@@ -470,3 +470,27 @@ fn pruning_keeps_the_limit_and_what_was_used() {
     assert!(cache.get(b"new").unwrap().is_some());
     assert_eq!(cache.stat().unwrap().entries, left + 1);
 }
+
+#[test]
+fn layouts_are_counted_by_the_headers_of_records() {
+    let home = tempfile::tempdir().unwrap();
+    let cache = Cache::open(home.path(), CacheOptions::new()).unwrap();
+    let mut about = About::default();
+    for n in 0..50u32 {
+        about.fingerprint = if n % 5 == 0 { 7 } else { 9 };
+        // Some have chunks.
+        let value = vec![7; n as usize * 1_000];
+        cache.insert(&n.to_le_bytes(), &value, about).unwrap();
+    }
+    let layouts = |most| {
+        let inspection = Inspection::open(home.path()).unwrap();
+        let layouts = inspection.layouts(most).unwrap();
+        let layouts = layouts.into_iter();
+        layouts
+            .map(|layout| (layout.fingerprint, layout.entries))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(layouts(1_000), [(9, 40), (7, 10)]);
+    let asked: u64 = layouts(20).iter().map(|&(_, entries)| entries).sum();
+    assert_eq!(asked, 20);
+}

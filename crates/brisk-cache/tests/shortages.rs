@@ -166,6 +166,12 @@ fn a_directory_that_can_only_be_read_is_read() {
         b"value"
     );
     assert_eq!(cache.counts().unnoted, 1);
+    // That is not tried again with each hit.
+    for _ in 0..3 {
+        let hit = cache.get_at_once(b"key").unwrap().unwrap();
+        assert_eq!(hit.bytes().unwrap(), b"value");
+    }
+    assert_eq!(cache.counts().unnoted, 1);
     assert!(cache.get(b"none").unwrap().is_none());
     let e = cache
         .insert(b"key", b"other", About::default())
@@ -227,7 +233,17 @@ fn a_cut_file_is_a_miss_after_guard_mappings() {
         }
     }
     assert!(hits < 20);
+    let list = || {
+        let entries: io::Result<Vec<_>> = cache.iter().unwrap().collect();
+        entries.unwrap().len()
+    };
+    let damaged = cache.counts().damaged;
+    // Whose heads are before the cut.
+    assert!((1..20).contains(&list()));
+    assert!(cache.counts().damaged > damaged);
+    let mut entries = cache.iter().unwrap();
     cut("index", 100);
+    assert!(entries.next().is_none());
     for n in 0..20u32 {
         assert!(cache.get(&n.to_le_bytes()).unwrap().is_none());
     }

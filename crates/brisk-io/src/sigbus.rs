@@ -12,7 +12,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use crate::page_size;
 
@@ -21,7 +21,8 @@ use crate::page_size;
 /// 1. Slots are never freed, and `next` does not change once a slot can be reached from [`FIRST`].
 /// 2. `generation` is odd while `start`, `end` and `writable` change. A reader that finds the same even number before and
 ///    after has read the values of one mapping.
-/// 3. Only the thread that took a slot from [`FREE`], or made it, changes it, until it is back in `FREE`.
+/// 3. Only the thread that took a slot from [`FREE`], or made it, changes it, until it is back in `FREE`. It may never come
+///    back.
 /// 4. In a writable mapping, only the thread whose id is in `busy` replaces a page: see [`Slot::alone`].
 #[derive(Debug, Default)]
 struct Slot {
@@ -36,7 +37,7 @@ struct Slot {
 }
 
 /// How often a handler checks whether another one has finished its two system calls, before it lets other threads run
-/// and checks that the other thread exists.
+/// and checks that the other thread exists. And how often a thread asks for the free slots before it does without.
 const SPINS: u32 = 1 << 10;
 
 static FIRST: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
@@ -153,8 +154,7 @@ pub(crate) struct Watch(&'static Slot);
 impl Watch {
     /// Guards `len` mapped bytes at `start`.
     pub(crate) fn new(start: usize, len: usize, writable: bool) -> Self {
-        let known = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        if let Some(slot) = known {
+        if let Some(slot) = free_slots().and_then(|mut free| free.pop()) {
             slot.set(start, start + len, writable);
             return Self(slot);
         }
@@ -183,13 +183,30 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.0.set(0, 0, false);
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        free.push(self.0);
+        // Otherwise nobody uses the slot again.
+        if let Some(mut free) = free_slots() {
+            free.push(self.0);
+        }
     }
 }
 
-/// The handler that was installed before ours.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+/// The slots that can be used again. None if another thread has them for long.
+///
+/// Nobody waits for them: a thread of the parent may have had them when it forked, and in the child they are taken for
+/// ever.
+fn free_slots() -> Option<MutexGuard<'static, Vec<&'static Slot>>> {
+    for _ in 0..SPINS {
+        match FREE.try_lock() {
+            Ok(free) => return Some(free),
+            Err(TryLockError::Poisoned(e)) => return Some(e.into_inner()),
+            Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+        }
+    }
+    None
+}
+
+/// The handler that was installed before ours. Null, or never freed and never changed.
+static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
 
 /// Makes an unreadable page an error, where it would end the process: in every [`Mapping`] and in everything
 /// that was [loaded](crate::Loaded), for the rest of the process's life.
@@ -213,9 +230,10 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 ///
 /// [`Mapping`]: crate::Mapping
 pub fn guard_mappings() -> io::Result<()> {
-    static INSTALLED: Mutex<bool> = Mutex::new(false);
-    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
-    if *installed {
+    // No lock, which a thread of the parent may have had when it forked. Two threads that come here at once install the
+    // same handler, one after the other.
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if INSTALLED.load(Ordering::Acquire) {
         return Ok(());
     }
     let mut before = MaybeUninit::<libc::sigaction>::zeroed();
@@ -226,10 +244,21 @@ pub fn guard_mappings() -> io::Result<()> {
     }
     // SAFETY: the call above has written it, and all bytes were zero before, which is valid too.
     let before = unsafe { before.assume_init() };
-    // Our handler may be called at once, and must know which one to call next.
-    BEFORE.get_or_init(|| before);
+    let handler = on_sigbus as *const () as usize;
+    if before.sa_sigaction != handler {
+        // Our handler may be called at once, and must know which one to call next.
+        let this = Box::into_raw(Box::new(before));
+        let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
+        if BEFORE
+            .compare_exchange(ptr::null_mut(), this, release, relaxed)
+            .is_err()
+        {
+            // SAFETY: it came from `Box::into_raw` just above, and did not get into `BEFORE`, so nobody else has it.
+            drop(unsafe { Box::from_raw(this) });
+        }
+    }
     let mut ours = before;
-    ours.sa_sigaction = on_sigbus as *const () as usize;
+    ours.sa_sigaction = handler;
     // On a thread without an alternative stack, the handler runs on the thread's own stack.
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY: `ours` is a whole action: the one that was there, with a handler of the type that
@@ -238,7 +267,7 @@ pub fn guard_mappings() -> io::Result<()> {
     if answer != 0 {
         return Err(io::Error::last_os_error());
     }
-    *installed = true;
+    INSTALLED.store(true, Ordering::Release);
     Ok(())
 }
 
@@ -322,7 +351,10 @@ fn put_page(address: usize, writable: bool) -> bool {
 
 /// Does what would have happened without the guard.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let Some(before) = BEFORE.get() else { return };
+    // SAFETY: what `BEFORE` points to is whole, and is never freed or changed.
+    let Some(before) = (unsafe { BEFORE.load(Ordering::Acquire).as_ref() }) else {
+        return;
+    };
     // SAFETY: the kernel gives a handler with SA_SIGINFO a pointer to a whole `siginfo_t`.
     let was_sent = unsafe { (*info).si_code } <= 0;
     match before.sa_sigaction {
@@ -378,6 +410,29 @@ mod tests {
         assert!(slot.alone(|| !inside.load(Ordering::SeqCst)));
         assert!(first.join().expect("no panic"));
         assert_eq!(slot.busy.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_child_maps_though_a_thread_of_its_parent_had_the_free_slots() {
+        let free = FREE.lock().expect("nobody panics with it");
+        // SAFETY: the child allocates, which the C library allows it, and ends by `_exit` or by the signal.
+        let child = match unsafe { libc::fork() } {
+            0 => {
+                // It would wait for ever.
+                // SAFETY: it takes a number.
+                unsafe { libc::alarm(20) };
+                let watch = Watch::new(1 << 40, 4096, false);
+                drop(watch);
+                // SAFETY: it takes a number and does not return.
+                unsafe { libc::_exit(0) }
+            }
+            child => child,
+        };
+        drop(free);
+        let mut status = -1;
+        // SAFETY: it writes a number to where one is.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     #[test]

@@ -84,6 +84,15 @@ fn a_cache_of_the_first_format_is_shown() {
         .command(&["cache", "get", "cache", "--hex", "6b65792033"])
         .output();
     assert_eq!(output.unwrap().stdout.len(), 16_000);
+    let got = json(&sandbox, &["get", "cache", "key 2"]);
+    assert_eq!((&got["found"], &got["bytes"]), (&true.into(), &400.into()));
+    let hex = got["value_bytes"].as_str().unwrap();
+    assert!(hex.len() == 800 && hex.starts_with("02091017"), "{hex}");
+    let none = json(&sandbox, &["get", "cache", "key 1"]);
+    assert_eq!(
+        (&none["outcome"], &none["value"]),
+        (&"no-slot".into(), &Value::Null)
+    );
     let missing = Outcome {
         code: 1,
         stdout: String::new(),
@@ -130,6 +139,7 @@ fn a_cache_of_the_first_format_is_shown() {
 
 const STAT: &str = r"cache: a cache, format 1
   entries        4, with records of 102144 (99.75 KiB)
+  layouts        1 fingerprint 0000000000000000, 1 fingerprint 0000000000000002, 1 fingerprint 0000000000000003, and 1 other
   files          332018 (324.24 KiB)
   index          1024 slots, 0.3 % in use, current
   segments       1 file of 65536 bytes, with 3 entries of 16640 bytes
@@ -240,6 +250,21 @@ fn the_responses_of_a_url_are_explained_in_words() {
     assert_eq!(
         (&first["body_bytes"], &first["body_found"]),
         (&6.into(), &true.into())
+    );
+    let stat = json(&sandbox, &["stat", "cache"]);
+    let layouts = stat["layouts"].as_array().unwrap();
+    let of = |name: &str| {
+        layouts
+            .iter()
+            .find(|layout| layout["name"] == name)
+            .unwrap()
+    };
+    assert_eq!(of("HTTP responses")["entries"], 1);
+    assert_eq!(of("bodies of HTTP responses")["entries"], 2);
+    let shown = sandbox.stdout(&["cache", "stat", "cache"]);
+    assert!(
+        shown.starts_with("cache: a cache of HTTP responses, format 1\n"),
+        "{shown}"
     );
     cache.remove_body(url, &BodyName::of(b"a page")).unwrap();
     let value = json(&sandbox, &["explain", "cache", url]);
@@ -527,6 +552,16 @@ fn a_cache_of_generated_code_is_a_cache_and_an_older_one_is_recognised() {
     assert_eq!(
         (&stat["kind"], &stat["entries"]),
         (&"cache".into(), &1.into())
+    );
+    assert_eq!(stat["layouts"][0]["name"], "generated code");
+    let shown = sandbox.stdout(&["cache", "stat", "code"]);
+    assert!(
+        shown.starts_with("code: a cache of generated code, format 1\n"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("\n  layouts        1 generated code\n"),
+        "{shown}"
     );
     assert_eq!(json(&sandbox, &["ls", "code"])["bytes"], 1000);
     assert_eq!(json(&sandbox, &["verify", "code"])["sound"], true);

@@ -188,6 +188,12 @@ impl Fault {
                 (!right).then(|| Self::new(at, "key_len", key_len, allowed))
             })
             .or_else(|| {
+                let at = offset_of!(Wire, log2_chunk);
+                let allowed = "0, or 10 to 14, and at least 12 in a file of its own; a later version of brisk may know it";
+                let fault = || Self::new(at, "log2_chunk", wire.log2_chunk, allowed);
+                wire.log2_of_chunks(expected.kind).is_none().then(fault)
+            })
+            .or_else(|| {
                 let fits = wire
                     .layout(expected.kind)
                     .is_some_and(|layout| layout.value().end <= expected.room);

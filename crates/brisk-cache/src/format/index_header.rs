@@ -17,6 +17,10 @@ pub(crate) const MOST_BLOCKS: u32 = 1 << 16;
 /// The offset of the mark.
 pub(crate) const MARK_AT: u64 = 32;
 
+/// Where the number is below which the sequence of a file says that it is in the older half. It is a hint, so no check
+/// covers it: a wrong one lets uses be noted sooner or later.
+pub(crate) const OLD_BEFORE_AT: u64 = 56;
+
 /// The index is growing.
 pub(crate) const MOVING: [u8; 8] = *b"moving\0\0";
 /// There is another index.
@@ -65,6 +69,18 @@ impl IndexHeader {
         right.then_some(header)
     }
 
+    /// The version of the bytes, if they are the header of an index of a later version. In all versions, the fields before the
+    /// mark are where they are in this one.
+    pub(crate) fn later_version(bytes: &[u8; LEN]) -> Option<u32> {
+        let wire = Wire::read_from_bytes(bytes).ok()?;
+        let (version, seed) = (wire.version.get(), wire.seed.get());
+        let right = wire.magic == MAGIC
+            && version > VERSION
+            && seed != 0
+            && wire.check.get() == check::seeded(seed, checked(&wire));
+        right.then_some(version)
+    }
+
     pub(crate) fn encode(self) -> [u8; LEN] {
         let mut wire = Wire {
             magic: MAGIC,
@@ -90,8 +106,31 @@ fn checked(wire: &Wire) -> &[u8] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// The header of an index that another version has made.
+    pub(crate) fn of_version(version: u32) -> [u8; LEN] {
+        let mut wire = Wire {
+            version: version.into(),
+            ..zerocopy::transmute!(IndexHeader { blocks: 4, seed: 9 }.encode())
+        };
+        wire.check = check::seeded(9, checked(&wire)).into();
+        zerocopy::transmute!(wire)
+    }
+
+    #[test]
+    fn only_a_later_version_with_a_right_check_is_one() {
+        let bytes = of_version(2);
+        assert_eq!(IndexHeader::later_version(&bytes), Some(2));
+        assert_eq!(IndexHeader::later_version(&of_version(VERSION)), None);
+        assert_eq!(IndexHeader::later_version(&of_version(0)), None);
+        for bit in 0..MARK_AT as usize * 8 {
+            let mut bytes = bytes;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(IndexHeader::later_version(&bytes), None, "bit {bit}");
+        }
+    }
 
     #[test]
     fn a_header_agrees_with_itself_and_with_its_file() {
@@ -113,6 +152,7 @@ mod tests {
                 );
             }
         }
+        assert_eq!(IndexHeader::later_version(&bytes), None);
         let odd = IndexHeader { blocks: 3, seed: 9 };
         assert_eq!(IndexHeader::parse(&odd.encode(), odd.file_len()), None);
     }

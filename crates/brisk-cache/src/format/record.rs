@@ -49,15 +49,20 @@ impl Wire {
         u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])
     }
 
+    /// None if this version does not know chunks of this length: a later one may have written them.
+    pub(super) fn log2_of_chunks(&self, kind: Kind) -> Option<u8> {
+        match self.log2_chunk {
+            // A value without chunks may say anything.
+            _ if self.value_len() <= WHOLE as u64 => Some(LOG2_LONGEST_CHUNK),
+            0 => Some(LOG2_LONGEST_CHUNK),
+            log2 if (log2_chunk(kind)..=LOG2_LONGEST_CHUNK).contains(&log2) => Some(log2),
+            _ => None,
+        }
+    }
+
     /// None if a length is not allowed.
     pub(super) fn layout(&self, kind: Kind) -> Option<Layout> {
-        let log2 = match self.log2_chunk {
-            // A value without chunks may say anything.
-            _ if self.value_len() <= WHOLE as u64 => LOG2_LONGEST_CHUNK,
-            0 => LOG2_LONGEST_CHUNK,
-            log2 if (log2_chunk(kind)..=LOG2_LONGEST_CHUNK).contains(&log2) => log2,
-            _ => return None,
-        };
+        let log2 = self.log2_of_chunks(kind)?;
         Layout::with_chunk(kind, self.key_len.get().into(), self.value_len(), 1 << log2)
     }
 }
@@ -165,6 +170,11 @@ pub(crate) fn key_len(header: &[u8; HEADER]) -> usize {
     Wire::read_from_bytes(header).map_or(0, |wire| wire.key_len.get().into())
 }
 
+/// The fingerprint, by a header that nobody has checked.
+pub(crate) fn fingerprint(header: &[u8; HEADER]) -> u64 {
+    Wire::read_from_bytes(header).map_or(0, |wire| wire.fingerprint.get())
+}
+
 /// Why a record is not the wanted one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrong {
@@ -172,6 +182,8 @@ pub(crate) enum Wrong {
     Foreign,
     /// It is not what was written.
     Damaged,
+    /// It has chunks of a length that this version does not know.
+    Unknown,
 }
 
 /// The header of a record, before its check: only good to know how much to read.
@@ -194,7 +206,10 @@ impl Unchecked {
             .filter(|layout| layout.end <= expected.room);
         Ok(Self {
             wire,
-            layout: layout.ok_or(Wrong::Damaged)?,
+            layout: layout.ok_or_else(|| match wire.log2_of_chunks(expected.kind) {
+                Some(_) => Wrong::Damaged,
+                None => Wrong::Unknown,
+            })?,
         })
     }
 

@@ -3,6 +3,7 @@
 mod damage;
 mod explanation;
 mod files;
+mod layouts;
 mod listing;
 mod summary;
 mod value;
@@ -25,6 +26,7 @@ use crate::format::slot::{self, Slot};
 
 pub use damage::Damage;
 pub use explanation::{Explanation, FoundRecord, FoundSegment, FoundSlot, Outcome};
+pub use layouts::LayoutStat;
 pub use summary::{DataFile, IndexMark, LedgerSummary, Summary};
 pub use verification::Verification;
 

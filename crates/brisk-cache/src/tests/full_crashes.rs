@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::recording_disk::{Call, Loss, Machine, RecordingDisk};
 use super::{doubling, home, insert, named, value};
 use crate::directory::{FileId, INDEX, LEDGER, Name};
+use crate::eviction::Eviction;
 use crate::format::digest::Digest;
 use crate::format::index_header::SLOTS_AT;
 use crate::format::ledger_state::{self, LedgerState};
@@ -57,6 +58,8 @@ struct History {
     base: Machine,
     disk: Arc<RecordingDisk>,
     cache: Cache,
+    /// Another handle, for what two do by turns.
+    second: Cache,
     options: CacheOptions,
     deeds: BTreeMap<u64, Vec<Deed>>,
     /// The index at the beginning, and which key has which of its slots.
@@ -75,11 +78,14 @@ impl History {
     ) -> Self {
         let home = home();
         let disk = Arc::new(RecordingDisk::default());
+        // The look-ups that compare what is there are no uses.
+        let options = options.note_use_after(None);
         let cache = match beside_writers {
             true => doubling(home.path(), &options, disk.clone()),
             false => Cache::on_disk(home.path(), options.clone(), disk.clone()),
         };
         let cache = cache.unwrap();
+        let second = Cache::on_disk(home.path(), options.clone(), disk.clone()).unwrap();
         let mut deeds: BTreeMap<u64, Vec<Deed>> = BTreeMap::new();
         for (key, value) in set_up(&cache) {
             let what = What::Inserted(value);
@@ -94,6 +100,7 @@ impl History {
             base,
             disk,
             cache,
+            second,
             options,
             deeds,
             index,
@@ -127,14 +134,29 @@ impl History {
 
     /// Inserts new keys from this one on, until another segment was evicted. Returns the next one.
     fn evict(&mut self, mut key: u64, len: usize) -> u64 {
-        let before = freed(&self.cache);
+        let before = self.freed();
         let until = key + 500;
-        while freed(&self.cache) == before {
+        while self.freed() == before {
             assert!(key < until, "nothing is evicted");
             self.insert(key, value(key, 0, len));
             key += 1;
         }
         key
+    }
+
+    /// Makes room for so many bytes, in batches of one copy. The two handles have them by turns, and each begins anew: as if
+    /// the other had been killed between two of its batches, or had to wait too long for the next one.
+    fn make_room_by_turns(&self, needed: u64) {
+        let batch = |cache: &Cache| {
+            let mut begun = Eviction::new(1);
+            cache.store.evict_batch(&mut begun, needed).unwrap()
+        };
+        while batch(&self.cache) && batch(&self.second) {}
+    }
+
+    /// How many entries have lost their slots, by the counters of both handles.
+    fn freed(&self) -> u64 {
+        freed(&self.cache) + freed(&self.second)
     }
 
     /// Notes which keys lost their slots at which call. There are as many as the counters say.
@@ -164,7 +186,7 @@ impl History {
         for deeds in self.deeds.values_mut() {
             deeds.sort_by_key(|deed| deed.to);
         }
-        self.counted = freed(&self.cache);
+        self.counted = self.freed();
         assert_eq!(evicted, self.counted);
         for (&key, deeds) in &self.deeds {
             let there = match &deeds.last().unwrap().what {
@@ -524,6 +546,24 @@ fn evicting(durability: Durability) -> History {
     history
 }
 
+/// One evicts what another has begun to evict, and has copied from.
+fn evicting_by_turns(durability: Durability) -> History {
+    let mut history = History::begin(six_segments(durability), false, |cache| {
+        let mut known = Vec::new();
+        fill(cache, 5, &mut known);
+        for key in [0, 2, 4, 22] {
+            assert!(cache.update_use(&u64::to_le_bytes(key)).unwrap());
+        }
+        known
+    });
+    history.make_room_by_turns(400 << 10);
+    let copied = [&history.cache, &history.second].map(|cache| cache.counts().copied);
+    assert_eq!(copied, [2, 2]);
+    history.insert(4, value(4, 1, 6_000));
+    history.end();
+    history
+}
+
 /// With four full segments and a value of 70 KB, 419 KB are left for a fifth one, or for a longer index.
 fn five_segments(durability: Durability) -> CacheOptions {
     CacheOptions::new()
@@ -601,6 +641,20 @@ fn eviction_costs_a_durable_cache_only_what_it_counts_in_any_state() {
 }
 
 #[test]
+fn an_eviction_by_turns_costs_a_durable_cache_only_what_it_counts_in_any_state() {
+    let history = evicting_by_turns(Durability::Durable);
+    let mut machine = history.base.clone();
+    let calls = history.disk.calls.lock().unwrap().clone();
+    for (after, call) in (1..).zip(&calls) {
+        machine.apply(call);
+        let losses = [Loss::Nothing, Loss::Everything, Loss::Contents];
+        for stop in losses.map(Stop::Power).into_iter().chain([Stop::Kill]) {
+            history.open(&machine, after, stop, after % 2 == 1);
+        }
+    }
+}
+
+#[test]
 fn growth_at_the_limit_leaves_a_relaxed_cache_right_in_any_state() {
     check(&growing(Durability::Relaxed, false), 4, SOME);
 }
@@ -620,6 +674,7 @@ fn growth_beside_writers_at_the_limit_costs_only_what_it_counts_in_any_state() {
 fn a_full_cache_is_right_after_each_call_whatever_is_lost() {
     for durability in [Durability::Relaxed, Durability::Durable] {
         check(&evicting(durability), 8, u64::MAX);
+        check(&evicting_by_turns(durability), 8, u64::MAX);
         for beside_writers in [false, true] {
             check(&growing(durability, beside_writers), 8, u64::MAX);
         }

@@ -4,11 +4,13 @@ use std::os::fd::AsFd;
 
 use super::DirectoryArg;
 use super::explain::reason;
-use super::key::{KeyArg, shown_key};
+use super::key::{KeyArg, json_key, shown_key};
 use crate::answer::Answer;
+use crate::json;
 use crate::messages::say;
 use crate::names::shown;
-use brisk_cache::Outcome;
+use brisk_cache::{Inspection, Outcome};
+use serde_json::json;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -22,11 +24,18 @@ pub(super) struct Args {
 
     #[command(flatten)]
     key: KeyArg,
+
+    /// Prints JSON, with the value in it. All of the value is in memory meanwhile.
+    #[arg(long)]
+    json: bool,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
     let inspection = super::open(&args.cache.directory)?;
     let key = args.key.bytes()?;
+    if args.json {
+        return print_json(&inspection, &key);
+    }
     // Values can be large. `Stdout` would search them for line ends, for nothing.
     let mut out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let explanation = inspection.write_value(&key, &mut out)?;
@@ -40,4 +49,30 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
         reason(&explanation)
     ));
     Ok(Answer::No)
+}
+
+fn print_json(inspection: &Inspection, key: &[u8]) -> anyhow::Result<Answer> {
+    let mut value = Vec::new();
+    let explanation = inspection.write_value(key, &mut value)?;
+    let is_found = explanation.outcome == Outcome::Found;
+    // As keys are.
+    let (text, bytes) = json_key(&value);
+    let (key, key_bytes) = json_key(key);
+    let mut told = json!({
+        "key": key,
+        "found": is_found,
+        "outcome": explanation.outcome.name(),
+        "bytes": is_found.then_some(value.len()),
+        "value": is_found.then_some(text),
+    });
+    for (name, bytes) in [("key_bytes", key_bytes), ("value_bytes", bytes)] {
+        if let Some(bytes) = bytes {
+            told[name] = bytes.into();
+        }
+    }
+    json::print(&told)?;
+    Ok(match is_found {
+        true => Answer::Yes,
+        false => Answer::No,
+    })
 }

@@ -1,7 +1,8 @@
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use brisk_cache::{DataFile, Summary};
+use brisk_cache::{CodeCache, DataFile, LayoutStat, Stored, Summary, fingerprint};
+use brisk_http::Variants;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
@@ -16,8 +17,9 @@ use crate::verbs::profile::percent;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The headers of the files say what the directory is: a cache of brisk-cache, also of generated code \
-(CodeCache), or a cache of generated code that an older brisk made. brisk counts the entries slot by slot, and shows beside that what the writers have counted.\n\n\
+The headers of the files say what the directory is: a cache of brisk-cache, or a cache of generated code that an older \
+brisk made. The headers of up to 1,000 records say what is in it: HTTP responses (brisk-http), generated code (CodeCache), \
+or layouts that only their programs know, by their fingerprints. brisk counts the entries slot by slot, and shows beside that what the writers have counted.\n\n\
 \"held\" are files that were removed while programs had them open or mapped: their space is free when the last program lets \
 go. As an ordinary user, brisk sees only the user's own programs.\n\n\
 Each program has its own limit: brisk shows that of the last one that inserted. The files do not say how often a key was \
@@ -43,15 +45,24 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
     let summary = inspection.summary()?;
     let held = Held::find(directory)?;
     let damage = inspection.index_damage();
+    let layouts = inspection.layouts(ASKED)?;
     if args.json {
         let mut value = to_json(&summary, &held);
+        let layouts = layouts.iter().map(|layout| {
+            json!({
+                "fingerprint": format!("{:016x}", layout.fingerprint),
+                "name": name_of(layout.fingerprint),
+                "entries": layout.entries,
+            })
+        });
+        value["layouts"] = layouts.collect();
         if let Some(damage) = damage {
             value["index"]["damage"] = super::verify::to_json(damage);
         }
         json::print(&value)?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
-        print(&mut out, directory, &summary, &held)?;
+        print(&mut out, directory, &summary, &layouts, &held)?;
         if let Some(damage) = damage {
             let damage = damage.to_string();
             writeln!(out, "  damaged        {}", printable(&damage))?;
@@ -87,16 +98,49 @@ fn sized(bytes: u64) -> String {
     format!("{bytes} ({})", BinaryBytes(bytes))
 }
 
-fn print(out: &mut impl Write, directory: &Path, summary: &Summary, held: &Held) -> io::Result<()> {
+/// So many records are asked for their layouts.
+const ASKED: u64 = 1_000;
+
+const RESPONSES: &str = "HTTP responses";
+const CODE: &str = "generated code";
+
+/// What values of a layout are. None if only the program knows that has inserted them.
+fn name_of(layout: u64) -> Option<&'static str> {
+    const BODIES: u64 = fingerprint("brisk-http body: bytes");
+    match layout {
+        <Variants<'_> as Stored>::FINGERPRINT => Some(RESPONSES),
+        BODIES => Some("bodies of HTTP responses"),
+        code if CodeCache::is_code(code) => Some(CODE),
+        _ => None,
+    }
+}
+
+fn print(
+    out: &mut impl Write,
+    directory: &Path,
+    summary: &Summary,
+    layouts: &[LayoutStat],
+    held: &Held,
+) -> io::Result<()> {
     let Summary {
         entries,
         entry_bytes,
         slots,
         ..
     } = summary;
+    let names: Vec<_> = layouts
+        .iter()
+        .filter_map(|layout| name_of(layout.fingerprint))
+        .collect();
+    let of = [RESPONSES, CODE].map(|name| names.contains(&name));
+    let what = match of {
+        [true, false] => " of HTTP responses",
+        [false, true] => " of generated code",
+        _ => "",
+    };
     writeln!(
         out,
-        "{}: a cache, format {}",
+        "{}: a cache{what}, format {}",
         shown(directory),
         summary.version
     )?;
@@ -105,6 +149,27 @@ fn print(out: &mut impl Write, directory: &Path, summary: &Summary, held: &Held)
         "  entries        {entries}, with records of {}",
         sized(*entry_bytes)
     )?;
+    let asked: u64 = layouts.iter().map(|layout| layout.entries).sum();
+    let shown_layouts: Vec<_> = layouts
+        .iter()
+        .take(3)
+        .map(|layout| {
+            let name = name_of(layout.fingerprint).map(str::to_owned);
+            let name = name.unwrap_or_else(|| format!("fingerprint {:016x}", layout.fingerprint));
+            format!("{} {name}", layout.entries)
+        })
+        .collect();
+    if !layouts.is_empty() {
+        let more = layouts.len().saturating_sub(shown_layouts.len());
+        let mut list = shown_layouts.join(", ");
+        if more > 0 {
+            list.push_str(&format!(", and {}", count(more as u64, "other", "others")));
+        }
+        if asked < *entries {
+            list.push_str(&format!(", of {asked} that were asked"));
+        }
+        writeln!(out, "  layouts        {list}")?;
+    }
     let limit = summary
         .limit
         .map(|limit| format!(", of at most {}", sized(limit)));
