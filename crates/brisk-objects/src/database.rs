@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use brisk_io::PerProcess;
 use heed::types::Bytes;
 use heed::{CompactionOption, Env, MdbError, RoTxn, WithoutTls};
 
 use crate::error::Error;
 use crate::migration::Migrated;
+use crate::opener::Opener;
 use crate::opening::{Ending, fits};
 use crate::options::Options;
 use crate::query::Query;
@@ -41,8 +41,7 @@ pub(crate) struct Inner {
     pub(crate) about: Table,
     pub(crate) collections: Vec<Collection>,
     pub(crate) limit: u64,
-    /// Has a value in the process that has opened the file.
-    pub(crate) opener: PerProcess<()>,
+    pub(crate) opener: Opener,
     /// The thread that has a transaction.
     pub(crate) writer: Mutex<Option<ThreadId>>,
     /// The last transaction of the file in which its layouts and indexes were those of this program.
@@ -236,10 +235,7 @@ impl Inner {
     /// An error in a child of the process that has opened the file.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Error> {
-        match self.opener.get() {
-            Some(()) => Ok(()),
-            None => Err(Error::Forked),
-        }
+        self.opener.check()
     }
 
     /// An error of LMDB, with what this database knows.

@@ -122,6 +122,7 @@ mod key_range;
 mod kind;
 mod list;
 mod migration;
+mod opener;
 mod opening;
 mod options;
 mod query;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-use brisk_io::{Filesystem, PerProcess};
+use brisk_io::Filesystem;
 use heed::types::Bytes;
 use heed::{Env, MdbError, RoTxn, RwTxn, WithoutTls};
 
@@ -14,6 +14,7 @@ use crate::environment;
 use crate::error::Error;
 use crate::key_bytes::KeyBytes;
 use crate::migration::{self, Migrated, Migration};
+use crate::opener::Opener;
 use crate::options::Options;
 use crate::record::{Record, ViewOf};
 use crate::schema::Schema;
@@ -110,8 +111,6 @@ impl Inner {
         loop {
             // SAFETY: the caller promises it.
             let env = unsafe { environment::open(path, options, more) }?;
-            let opener = PerProcess::new();
-            opener.get_or_try_make(|| Ok::<_, Error>(()))?;
             // Those of processes that were killed.
             env.clear_stale_readers()?;
             let with = |env, about, collections| Self {
@@ -119,7 +118,7 @@ impl Inner {
                 about,
                 collections,
                 limit: options.limit,
-                opener,
+                opener: Opener::this_process(),
                 writer: Mutex::new(None),
                 seen: AtomicUsize::new(0),
                 env,

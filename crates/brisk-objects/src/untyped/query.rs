@@ -189,7 +189,7 @@ impl<'d> UntypedQuery<'d> {
         let entries = match table {
             Some(table) => self
                 .range
-                .entries(table, self.of.database.txn(), self.is_reversed)?,
+                .entries(table, self.of.database.txn()?, self.is_reversed)?,
             None => Entries::None,
         };
         Ok(UntypedRecords {
@@ -307,7 +307,7 @@ impl Iterator for UntypedRecords<'_> {
         Some(next.and_then(|(key, bytes)| match bytes {
             Some(bytes) => of.parts.read(&key, bytes),
             None => {
-                let found = of.parts.get(of.database.txn(), &key)?;
+                let found = of.parts.get(of.database.txn()?, &key)?;
                 found.ok_or_else(|| of.parts.damaged(&key))
             }
         }))

@@ -126,6 +126,12 @@ pub fn open_without_indexes(path: &Path) {
     assert_eq!(counted(path, "without indexes"), 1);
 }
 
+/// Another process writes 200 transactions.
+pub fn book_some(path: &Path) {
+    let done = another_process(&[], "some", path).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
 fn counted(path: &Path, what: &str) -> u64 {
     let output = another_process(&[], what, path).output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
