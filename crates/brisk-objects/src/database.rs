@@ -210,7 +210,7 @@ impl Inner {
                 return Err(Error::Changed { path });
             }
         }
-        self.seen.store(last, Ordering::Relaxed);
+        self.seen.fetch_max(last, Ordering::Relaxed);
         Ok(())
     }
 

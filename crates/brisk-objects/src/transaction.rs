@@ -1,5 +1,6 @@
 use std::fmt;
 use std::mem;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use heed::{MdbError, PutFlags, RwTxn};
@@ -20,14 +21,23 @@ pub struct Transaction<'d> {
     /// Some, until the transaction ends.
     txn: Option<RwTxn<'d>>,
     inner: &'d Inner,
-    /// The next automatic keys of collections, by the places of those.
-    next: Vec<(usize, u64)>,
+    next: Vec<NextKey>,
+    /// Whether something was written. LMDB gives the number of a transaction that has written nothing to the next one.
+    has_written: bool,
     /// Whether a change was left half done. Then it cannot be committed.
     has_failed: bool,
     /// The record that is being written.
     bytes: Vec<u8>,
     /// The record that it replaces.
     before: Vec<u8>,
+}
+
+/// The next automatic key of a collection.
+struct NextKey {
+    /// The place of the collection.
+    place: usize,
+    stored: Option<u64>,
+    next: u64,
 }
 
 /// What is to happen if there is a record of the key, or none.
@@ -59,6 +69,7 @@ impl<'d> Transaction<'d> {
             txn: Some(txn),
             inner,
             next: Vec::new(),
+            has_written: false,
             has_failed: false,
             bytes: Vec::new(),
             before: Vec::new(),
@@ -168,6 +179,7 @@ impl<'d> Transaction<'d> {
                     collection.records.delete(txn, &bytes)?;
                     write_entries(txn, collection, &changes)
                 })?;
+                self.has_written = true;
             }
             Ok(found)
         });
@@ -183,24 +195,34 @@ impl<'d> Transaction<'d> {
     pub fn commit(mut self) -> Result<(), Error> {
         let next = mem::take(&mut self.next);
         let (inner, about) = (self.inner, self.inner.about);
+        let mut has_written = self.has_written;
         self.apply(|txn| {
-            for (place, key) in next {
-                if let Some(collection) = inner.collections.get(place) {
+            for NextKey {
+                place,
+                stored,
+                next,
+            } in next
+            {
+                let collection = inner.collections.get(place);
+                if let Some(collection) = collection.filter(|_| stored != Some(next)) {
                     let name = next_key(collection.schema.collection);
-                    about.put(txn, name.as_bytes(), &key.to_le_bytes())?;
+                    about.put(txn, name.as_bytes(), &next.to_le_bytes())?;
+                    has_written = true;
                 }
             }
             Ok(())
         })?;
-        self.inner.check_process()?;
-        match self.txn.take() {
-            Some(txn) => {
-                // Before the next one can begin.
-                *self.inner.writer() = None;
-                txn.commit().map_err(|e| self.inner.told(e))
-            }
-            None => Err(Error::Failed),
+        inner.check_process()?;
+        let txn = self.txn.take().ok_or(Error::Failed)?;
+        let number = txn.id();
+        // Before the next one can begin.
+        *inner.writer() = None;
+        txn.commit().map_err(|e| inner.told(e))?;
+        if has_written {
+            // It has changed no layout, so nobody need compare them.
+            inner.seen.fetch_max(number, Ordering::Relaxed);
         }
+        Ok(())
     }
 
     /// Runs what changes the file. An error leaves it half done.
@@ -276,7 +298,10 @@ impl<'d> Transaction<'d> {
                 collection: R::SCHEMA.collection,
                 key: describe_key::<R::Key>(&key),
             }),
-            false => Ok(key),
+            false => {
+                self.has_written = true;
+                Ok(key)
+            }
         }
     }
 
@@ -329,19 +354,17 @@ impl<'d> Transaction<'d> {
             .iter()
             .position(is_it)
             .unwrap_or(usize::MAX);
-        if let Some(at) = self.next.iter().position(|(known, _)| *known == place) {
-            return self
-                .next
-                .get_mut(at)
-                .map(|(_, next)| next)
-                .ok_or(Error::Failed);
+        if let Some(at) = self.next.iter().position(|known| known.place == place) {
+            let known = self.next.get_mut(at).map(|known| &mut known.next);
+            return known.ok_or(Error::Failed);
         }
         let reading = self.reading()?;
         let name = next_key(R::SCHEMA.collection);
         let stored = inner.about.get(reading.txn, name.as_bytes());
         let stored = stored.map_err(|e| inner.told(e))?;
-        let next = stored.and_then(|bytes| bytes.try_into().ok());
-        let mut next = next.map_or(1, u64::from_le_bytes);
+        let stored = stored.and_then(|bytes| bytes.try_into().ok());
+        let stored = stored.map(u64::from_le_bytes);
+        let mut next = stored.unwrap_or(1);
         // Some may have been stored under keys of their own, before keys were chosen.
         let last = collection
             .records
@@ -350,8 +373,12 @@ impl<'d> Transaction<'d> {
         if let Some(last) = last.and_then(|(last, _)| u64::decode(&mut &*last)) {
             next = next.max(last.saturating_add(1));
         }
-        self.next.push((place, next));
-        let added = self.next.last_mut().map(|(_, next)| next);
+        self.next.push(NextKey {
+            place,
+            stored,
+            next,
+        });
+        let added = self.next.last_mut().map(|added| &mut added.next);
         added.ok_or(Error::Failed)
     }
 
@@ -461,5 +488,77 @@ impl fmt::Debug for Transaction<'_> {
             .field("path", &self.inner.path)
             .field("has_failed", &self.has_failed)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::database::Database;
+    use crate::opening::ABOUT;
+    use crate::options::Options;
+
+    #[derive(crate::Record, Debug, Clone)]
+    struct Line {
+        #[key(auto)]
+        id: u64,
+        text: String,
+    }
+
+    fn open(home: &tempfile::TempDir) -> Database {
+        let options = Options::new().collection::<Line>().limit(1 << 20);
+        let path = home.path().join("lines.db");
+        #[expect(unsafe_code, reason = "nothing but LMDB writes to the file")]
+        // SAFETY: nothing but LMDB writes to the file.
+        let opened = unsafe { options.open(&path) };
+        opened.unwrap()
+    }
+
+    fn line(id: u64) -> Line {
+        let text = "text".to_owned();
+        Line { id, text }
+    }
+
+    #[test]
+    fn nobody_compares_layouts_after_a_commit_of_this_program() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let db = open(&home);
+        let seen = || db.inner.seen.load(Ordering::Relaxed);
+        let newest = || db.inner.env.info().last_txn_id;
+        for number in 1..4 {
+            db.write(|tx| tx.insert(&line(0))).unwrap();
+            assert_eq!(seen(), newest());
+            db.write(|tx| tx.update(&line(number))).unwrap();
+            assert_eq!(seen(), newest());
+        }
+        db.write(|tx| tx.delete::<Line>(2u64)).unwrap();
+        assert_eq!(seen(), newest());
+        // The next transaction that writes has the number of one that has written nothing, and may be of another program.
+        let before = newest();
+        db.write(|tx| tx.delete::<Line>(2u64)).unwrap();
+        assert!(db.write(|tx| tx.update(&line(9))).is_err());
+        db.begin().unwrap().commit().unwrap();
+        assert_eq!((seen(), newest()), (before, before));
+    }
+
+    #[test]
+    fn the_next_key_is_written_only_if_it_is_another_one() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let db = open(&home);
+        // Where the table is in which it stands. Each change of a page moves it.
+        let place = || {
+            let txn = db.inner.env.read_txn().unwrap();
+            let root: Table = db.inner.env.open_database(&txn, None).unwrap().unwrap();
+            let found = root.get(&txn, ABOUT.as_bytes()).unwrap();
+            found.unwrap().to_vec()
+        };
+        db.write(|tx| tx.insert(&line(0))).unwrap();
+        let before = place();
+        db.write(|tx| tx.update(&line(1))).unwrap();
+        db.write(|tx| tx.upsert(&line(1))).unwrap();
+        assert_eq!(place(), before);
+        db.write(|tx| tx.upsert(&line(5))).unwrap();
+        assert_ne!(place(), before);
+        assert_eq!(db.write(|tx| tx.insert(&line(0))).unwrap(), 6);
     }
 }
