@@ -38,7 +38,6 @@ async fn reads_of_a_file_in_memory_stay_on_the_task() {
         .await
         .unwrap();
     assert_eq!(id, 2000);
-    // The first one looks whether the file is in memory.
     for _ in 0..500 {
         let found = db.get::<Line>(id).await.unwrap();
         assert_eq!(found.unwrap().text, "1999");
