@@ -267,9 +267,18 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
         Ok(count)
     }
 
-    /// What the query does, in words.
+    /// What the query does for records, in words.
     pub fn explain(&self) -> String {
         self.plan.to_string()
+    }
+
+    /// What it does for [`keys`](Self::keys) and [`count`](Self::count), in words.
+    pub fn explain_keys(&self) -> String {
+        Explained {
+            plan: &self.plan,
+            keys_only: true,
+        }
+        .to_string()
     }
 }
 
@@ -284,6 +293,11 @@ impl<R: Record> Plan<'_, R> {
         if self.range.end_before(until) {
             self.parts = None;
         }
+    }
+
+    /// Whether it looks at records even if nobody wants more than keys.
+    fn needs_records(&self) -> bool {
+        !self.filters.is_empty() || self.order.is_some()
     }
 
     /// A number of what it goes through.
@@ -322,10 +336,26 @@ impl<R: Record> Plan<'_, R> {
     }
 }
 
-/// What the query does, one step after another.
+/// What the query does for records.
 impl<R: Record> fmt::Display for Plan<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let index = self.index.and_then(|number| R::SCHEMA.indexes.get(number));
+        let (plan, keys_only) = (self, false);
+        Explained { plan, keys_only }.fmt(f)
+    }
+}
+
+/// What a query does, in words.
+struct Explained<'p, 't, R: Record> {
+    plan: &'p Plan<'t, R>,
+    /// Whether nobody wants more than keys.
+    keys_only: bool,
+}
+
+/// One step after another.
+impl<R: Record> fmt::Display for Explained<'_, '_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = self.plan;
+        let index = plan.index.and_then(|number| R::SCHEMA.indexes.get(number));
         match index {
             Some(index) => write!(f, "{index} of {}", R::SCHEMA.collection)?,
             None => write!(
@@ -335,42 +365,45 @@ impl<R: Record> fmt::Display for Plan<'_, R> {
                 R::SCHEMA.key.join(", ")
             )?,
         }
-        match (&self.range.from, &self.range.until) {
-            _ if self.range.is_empty => f.write_str(", nothing of it")?,
+        match (&plan.range.from, &plan.range.until) {
+            _ if plan.range.is_empty => f.write_str(", nothing of it")?,
             (None, None) => f.write_str(", all of it")?,
-            _ if self.parts.is_some() => {
-                write!(f, ", only {}", self.parts.as_deref().unwrap_or_default())?;
+            _ if plan.parts.is_some() => {
+                write!(f, ", only {}", plan.parts.as_deref().unwrap_or_default())?;
             }
             (Some(from), Some(until)) if behind(from.clone()).as_ref() == Some(until) => {
-                write!(f, ", only {}", (self.describe)(from))?;
+                write!(f, ", only {}", (plan.describe)(from))?;
             }
             (from, until) => {
                 if let Some(from) = from {
-                    write!(f, ", from {}", (self.describe)(from))?;
+                    write!(f, ", from {}", (plan.describe)(from))?;
                 }
                 if let Some(until) = until {
-                    write!(f, ", until {}", (self.describe)(until))?;
+                    write!(f, ", until {}", (plan.describe)(until))?;
                 }
             }
         }
-        if self.is_reversed {
+        if plan.is_reversed {
             f.write_str(", backwards")?;
         }
-        if self.index.is_some() {
-            f.write_str("; look up each record")?;
+        if plan.index.is_some() {
+            f.write_str(match self.keys_only && !plan.needs_records() {
+                true => "; look up no record",
+                false => "; look up each record",
+            })?;
         }
-        match self.filters.len() {
+        match plan.filters.len() {
             0 => {}
             1 => f.write_str("; filter")?,
             filters => write!(f, "; filter by {filters} conditions")?,
         }
-        if self.order.is_some() {
+        if plan.order.is_some() {
             f.write_str("; sort all in memory")?;
         }
-        if self.offset > 0 {
-            write!(f, "; skip {}", self.offset)?;
+        if plan.offset > 0 {
+            write!(f, "; skip {}", plan.offset)?;
         }
-        if let Some(limit) = self.limit {
+        if let Some(limit) = plan.limit {
             write!(f, "; take {limit}")?;
         }
         Ok(())
@@ -500,7 +533,7 @@ impl<'q, R: Record, K: Key> Keys<'q, '_, R, K> {
     /// The next entry, with a look at the record only if something asks for that.
     fn next_entry(&mut self) -> Result<Option<&'q [u8]>, Error> {
         let records = &mut self.records;
-        if !records.plan.filters.is_empty() || records.plan.order.is_some() {
+        if records.plan.needs_records() {
             return Ok(records.next_record()?.and(records.last));
         }
         if !records.begin_next() {

@@ -199,8 +199,18 @@ impl<'d> UntypedQuery<'d> {
         })
     }
 
-    /// What the query does, in words.
+    /// What the query does for records, in words.
     pub fn explain(&self) -> String {
+        self.explained("; look up each record")
+    }
+
+    /// What it does for the keys alone ([`UntypedRecords::next_key_parts`]), in words.
+    pub fn explain_keys(&self) -> String {
+        self.explained("; look up no record")
+    }
+
+    /// `looking` is how an index is used.
+    fn explained(&self, looking: &str) -> String {
         let mut all = self.order();
         match self.bounds.as_slice() {
             [] => all.push_str(", all of it"),
@@ -213,7 +223,7 @@ impl<'d> UntypedQuery<'d> {
             all.push_str(", backwards");
         }
         if self.index.is_some() {
-            all.push_str("; look up each record");
+            all.push_str(looking);
         }
         all
     }

@@ -124,6 +124,16 @@ fn all_types_of_values_are_stored_and_found() {
         "index paid_at(paid, at) of everything, only (false,), backwards; look up each record; take 4"
     );
     assert_eq!(
+        unpaid.explain_keys(),
+        "index paid_at(paid, at) of everything, only (false,), backwards; look up no record; take 4"
+    );
+    let filtered = query().by(Everything::RATE).filter(|one| one.paid());
+    assert_eq!(
+        filtered.explain_keys(),
+        "index rate(rate) of everything, all of it; look up each record; filter"
+    );
+    assert_eq!(query().explain_keys(), query().explain());
+    assert_eq!(
         query()
             .range(("a", 0)..)
             .order_by(|one| one.number())
