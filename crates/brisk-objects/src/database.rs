@@ -1,7 +1,7 @@
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
@@ -21,6 +21,10 @@ use crate::transaction::Transaction;
 
 /// A table of the file: keys and values, in the order of the keys.
 pub(crate) type Table = heed::Database<Bytes, Bytes>;
+
+/// After so many commits, the places of readers that were killed are taken back. Until then, no page is used again that they
+/// could see.
+const COMMITS: u32 = 64;
 
 /// The longest key of LMDB.
 pub(crate) const MOST_KEY: usize = 511;
@@ -46,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) writer: Mutex<Option<ThreadId>>,
     /// The last transaction of the file in which its layouts and indexes were those of this program.
     pub(crate) seen: AtomicUsize,
+    /// Commits of this program.
+    pub(crate) commits: AtomicU32,
 }
 
 /// A collection of an open database.
@@ -238,11 +244,26 @@ impl Inner {
         self.opener.check()
     }
 
+    /// What follows a commit of this number, which has written something.
+    pub(crate) fn committed(&self, number: usize) -> Result<(), Error> {
+        // It has changed no layout, so nobody need compare them.
+        self.seen.fetch_max(number, Ordering::Relaxed);
+        let before = self.commits.fetch_add(1, Ordering::Relaxed);
+        if before % COMMITS == COMMITS - 1 {
+            self.env.clear_stale_readers()?;
+        }
+        Ok(())
+    }
+
     /// An error of LMDB, with what this database knows.
     #[cold]
     pub(crate) fn told(&self, e: heed::Error) -> Error {
         match e {
-            heed::Error::Mdb(MdbError::MapFull) => Error::Full { limit: self.limit },
+            heed::Error::Mdb(MdbError::MapFull) => {
+                // If killed readers hold pages, the next transaction has room. If they cannot be told, it is full again.
+                self.env.clear_stale_readers().ok();
+                Error::Full { limit: self.limit }
+            }
             heed::Error::Mdb(MdbError::MapResized) => Error::HigherLimit {
                 path: self.path.clone(),
             },

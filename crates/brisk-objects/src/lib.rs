@@ -79,7 +79,8 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
 
 * A snapshot keeps the pages that it sees. End it soon, or the file grows.
 * The file has places for [so many](Options::readers) snapshots over all processes. Those of killed processes are taken
-  back when a database is opened, and when there is none left.
+  back when a database is opened, after each 64 commits, when the file has reached its limit, and when there is no place
+  left.
 * A process opens a file once, and clones the handle. In a forked child all is an error, and it cannot open the file anew: fork
   before you open it, or let the child execute a program.
 * Two containers that share a file share process numbers, too, or the second one is refused.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use brisk_io::Filesystem;
 use heed::types::Bytes;
@@ -121,6 +121,7 @@ impl Inner {
                 opener: Opener::this_process(),
                 writer: Mutex::new(None),
                 seen: AtomicUsize::new(0),
+                commits: AtomicU32::new(0),
                 env,
             };
             if let Some((about, collections)) = opened_as_it_is(&env, &options.definitions)? {

@@ -1,6 +1,5 @@
 use std::fmt;
 use std::mem;
-use std::sync::atomic::Ordering;
 use std::thread;
 
 use heed::{MdbError, PutFlags, RwTxn};
@@ -218,11 +217,10 @@ impl<'d> Transaction<'d> {
         // Before the next one can begin.
         *inner.writer() = None;
         txn.commit().map_err(|e| inner.told(e))?;
-        if has_written {
-            // It has changed no layout, so nobody need compare them.
-            inner.seen.fetch_max(number, Ordering::Relaxed);
+        match has_written {
+            true => inner.committed(number),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Runs what changes the file. An error leaves it half done.
@@ -493,6 +491,8 @@ impl fmt::Debug for Transaction<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
     use crate::database::Database;
     use crate::opening::ABOUT;

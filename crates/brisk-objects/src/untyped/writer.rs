@@ -94,6 +94,8 @@ unsafe fn write_to<T, E: From<Error>>(
     let room = tables.saturating_add(NEW_TABLES);
     // SAFETY: the caller promises it.
     let env = unsafe { environment::open_existing(path, room, Some(limit)) }?;
+    // Those of processes that were killed.
+    env.clear_stale_readers().map_err(Error::from)?;
     let done = write_in(&env, path, limit, work);
     // The file may be opened again at once.
     env.prepare_for_closing().wait();

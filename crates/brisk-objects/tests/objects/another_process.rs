@@ -204,6 +204,51 @@ fn places_of_killed_readers_are_taken_back() {
     drop(most);
 }
 
+/// A database of one account, of which a process that was killed has seen the state before all changes.
+fn with_killed_readers(path: &Path, limit: u64) -> brisk_objects::Database {
+    let db = open_with(options().readers(200).limit(limit), path).unwrap();
+    book(&db, 1, "first".to_owned(), 1).unwrap();
+    let mut reader = another_process(&[], "readers", path);
+    let mut reader = reader.stdin(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("reads 100")));
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    db
+}
+
+fn change(db: &brisk_objects::Database, cents: i64) -> Result<(), Error> {
+    let account = crate::ledger::Account {
+        id: 1,
+        cents,
+        invoices: 1,
+    };
+    db.write(|tx| tx.update(&account))
+}
+
+#[test]
+fn a_writer_takes_back_what_killed_readers_hold() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = with_killed_readers(&path, 8 << 20);
+    // Each change takes three pages or more, so these would take more than the limit.
+    for cents in 0..1000 {
+        change(&db, cents).unwrap();
+    }
+}
+
+#[test]
+fn a_full_file_takes_back_what_killed_readers_hold() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = with_killed_readers(&path, 256 << 10);
+    let full = (0..60).find_map(|cents| change(&db, cents).err());
+    assert!(matches!(full, Some(Error::Full { .. })), "{full:?}");
+    for cents in 0..60 {
+        change(&db, cents).unwrap();
+    }
+}
+
 /// As in two containers that share a file: both processes have the number 1.
 #[test]
 fn a_process_with_the_same_number_is_refused() {
