@@ -84,7 +84,7 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
 * A process opens a file once, and clones the handle. In a forked child all is an error, and it cannot open the file anew: fork
   before you open it, or let the child execute a program.
 * Two containers that share a file share process numbers, too, or the second one is refused.
-* A file on a network is refused.
+* A file on a network or a cluster is refused.
 * The file grows up to a [limit](Options::limit), and never shrinks. A [copy](Database::copy_to) has no unused pages.
 
 # Without its types

@@ -1,6 +1,7 @@
 //! Opening a file: what it has is compared with the types of the program, migrated, and indexed.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
@@ -375,14 +376,18 @@ fn own_table(env: &Env<WithoutTls>, txn: &mut RwTxn<'_>) -> Result<Option<Table>
 
 /// Refuses a file on a network.
 pub(crate) fn refuse_network(path: &Path) -> Result<(), Error> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    match Filesystem::of(File::open(directory)?)? {
-        Filesystem::Network(filesystem) => {
+    // A file can be mounted alone, and that of its readers is in the directory.
+    for place in [path.parent().unwrap_or(Path::new("/")), path] {
+        let opened = match File::open(place) {
+            Err(e) if e.kind() == ErrorKind::NotFound && place == path => return Ok(()),
+            opened => opened?,
+        };
+        if let Filesystem::Network(filesystem) = Filesystem::of(opened)? {
             let path = path.to_owned();
-            Err(Error::Network { path, filesystem })
+            return Err(Error::Network { path, filesystem });
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 /// A path from the root, through links to the file that they name, so that all processes lock the same one.

@@ -6,6 +6,7 @@ mod fork;
 mod ledger;
 mod limits;
 mod model;
+mod network;
 mod schema;
 mod untyped;
 mod values;
