@@ -3,6 +3,7 @@
 mod another_process;
 mod damage;
 mod fork;
+mod guide;
 mod ledger;
 mod limits;
 mod model;
