@@ -12,7 +12,7 @@ use crate::ledger::{audit, book, open, open_with, options};
 const WHAT: &str = "BRISK_OBJECTS_TEST";
 
 /// This program, as another process that does what the first argument says. Behind `before`, if there is any.
-fn another_process(before: &[&str], what: &str, place: &Path) -> Command {
+pub fn another_process(before: &[&str], what: &str, place: &Path) -> Command {
     let own = std::env::current_exe().unwrap();
     let own = own.to_str().unwrap();
     let test = "another_process::as_another_process";
@@ -112,7 +112,7 @@ fn as_another_process() {
                 .read_line(&mut String::new())
                 .unwrap();
         }
-        other => panic!("{other}"),
+        other => crate::killed_openings::work(other, place),
     }
 }
 

@@ -4,6 +4,7 @@ mod another_process;
 mod damage;
 mod fork;
 mod guide;
+mod killed_openings;
 mod ledger;
 mod limits;
 mod model;
