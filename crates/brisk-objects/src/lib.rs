@@ -96,6 +96,7 @@ as a command.
 
 * `tokio`: [`AsyncDatabase`] reads on the task that asks while the file is in memory, and moves to another thread what may
   wait. It is not on by default.
+* `uuid`: fields and keys of the type `uuid::Uuid`. The file has them as `[u8; 16]`. It is not on by default.
 
 # What this crate does not do
 
@@ -134,6 +135,8 @@ mod snapshot;
 mod stored_record;
 mod transaction;
 mod untyped;
+#[cfg(feature = "uuid")]
+mod uuid;
 mod value;
 
 #[cfg(feature = "tokio")]
