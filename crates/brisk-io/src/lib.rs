@@ -13,7 +13,7 @@ bytes. This crate has all ways behind a few calls, and chooses between them:
 | to borrow records of a file that others append to | [`AppendOnlyMapping`] |
 | what a forked child must not share with its parent | [`PerProcess`], [`UnsharedFile`] |
 | the time, many times | [`coarse_seconds`], [`coarse_milliseconds`] |
-| to know what is in the page cache, or to empty it of a file | [`residency`] and [`evict`]. With them, a measurement can prove "cold" and "warm" |
+| to know what is in the page cache, or to empty it of a file | [`residency`] and [`evict`]. With them, a measurement can prove "cold" and "warm". [`read_if_cached`] reads only what is there |
 
 # Example
 
@@ -119,7 +119,9 @@ pub use load_source::LoadSource;
 pub use mapping::{ImmutableMapping, Mapping};
 pub use need::{Form, Need, Touch};
 pub use open::open_at_once;
-pub use page_cache::{Residency, cached_pages, evict, page_size, residency, start_writeback};
+pub use page_cache::{
+    Residency, cached_pages, evict, page_size, read_if_cached, residency, start_writeback,
+};
 pub use per_process::PerProcess;
 pub use prefetch::{Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions};
 pub use range_lock::try_lock_byte;

@@ -2,25 +2,36 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use brisk_io::coarse_milliseconds;
+use brisk_io::{Residency, coarse_milliseconds};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::database::Database;
 use crate::error::Error;
 use crate::key::AsKey;
+use crate::key_bytes::KeyBytes;
+use crate::reading::encoded;
 use crate::record::Record;
+use crate::resident_path::ResidentPath;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 
 /// How many milliseconds a file that is wholly in memory is believed to stay there, at least.
 const BELIEVED: u64 = 100;
 
+/// A file of at most so many bytes is looked at when it is opened.
+const LOOKED_AT_ONCE: u64 = 1 << 30;
+
+/// For more keys than this, nobody looks at the pages of each: that would take the task's time.
+const MOST_WALKS: usize = 256;
+
 /// A database for programs that run on tokio.
 ///
 /// A read runs on the task that asks, if all of the file was in memory a short time ago: at most 100 ms and ten times as long
-/// as it takes to look, which is 8 ms for 4 GB. Then it waits for nothing, and costs as much as a call of [`Database`].
-/// Otherwise it moves as a whole to a thread that may wait, and another thread looks whether the file is in memory by now.
-/// What writes always moves, because it waits for other writers and for the disk.
+/// as it takes to look, which is 4 ms for each GB. Then it waits for nothing, and costs as much as a call of [`Database`].
+/// Otherwise [`get`](Self::get) and [`get_many`](Self::get_many) of up to 256 keys ask the kernel for each page on their way,
+/// which takes a few microseconds, and run on the task if all of these are in memory. All else moves as a whole to a thread
+/// that may wait, and another thread looks whether the file is in memory by now. What writes always moves, because it waits
+/// for other writers and for the disk.
 ///
 /// If memory is so short that the kernel takes pages away within that time, a read on a task may wait for the disk.
 ///
@@ -34,6 +45,7 @@ pub struct AsyncDatabase {
 #[derive(Debug)]
 struct Shared {
     file: File,
+    path: ResidentPath,
     /// The file is believed to be in memory up to this time, in milliseconds of the coarse clock.
     resident_until: AtomicU64,
     /// Nobody looks before this time. The largest number while somebody looks.
@@ -52,7 +64,8 @@ pub struct ReadCounts {
 }
 
 impl AsyncDatabase {
-    /// The same database, for tasks. It looks whether the file is in memory, which takes 2 ms for each GB.
+    /// The same database, for tasks. If the file has at most 1 GB, this looks whether it is in memory, for up to 15 ms. A larger
+    /// one is looked at elsewhere, beginning with the first read.
     ///
     /// # Errors
     ///
@@ -60,16 +73,19 @@ impl AsyncDatabase {
     pub fn new(database: Database) -> Result<Self, Error> {
         let shared = Shared {
             file: database.inner.env.try_clone_inner_file()?,
+            path: ResidentPath::of(&database)?,
             resident_until: AtomicU64::new(0),
             look_at: AtomicU64::new(0),
             inline: AtomicU64::new(0),
             moved: AtomicU64::new(0),
         };
         let shared = Arc::new(shared);
-        let look = Look {
-            shared: Arc::clone(&shared),
-        };
-        look.look();
+        if shared.file.metadata()?.len() <= LOOKED_AT_ONCE {
+            let look = Look {
+                shared: Arc::clone(&shared),
+            };
+            look.look();
+        }
         Ok(Self { database, shared })
     }
 
@@ -87,6 +103,9 @@ impl AsyncDatabase {
         &self,
         key: impl AsKey<R::Key> + Send + 'static,
     ) -> Result<Option<R>, Error> {
+        if let Some(snapshot) = self.snapshot_of::<R>(&encoded::<R, _>([&key]))? {
+            return Ok(snapshot.get::<R>(key)?.map(R::owned));
+        }
         self.read(move |snapshot| {
             let view = snapshot.get::<R>(key)?;
             Ok(view.map(R::owned))
@@ -104,11 +123,35 @@ impl AsyncDatabase {
         &self,
         keys: impl IntoIterator<Item = Q> + Send + 'static,
     ) -> Result<Vec<Option<R>>, Error> {
-        self.read(move |snapshot| {
-            let views = snapshot.get_many::<R, Q>(keys)?;
+        let keys = encoded::<R, Q>(keys);
+        let found = |snapshot: &Snapshot, keys: &[KeyBytes]| {
+            let views = snapshot.reading().get_many_encoded::<R>(keys)?;
             Ok(views.into_iter().map(|view| view.map(R::owned)).collect())
-        })
-        .await
+        };
+        if let Some(snapshot) = self.snapshot_of::<R>(&keys)? {
+            return found(&snapshot, &keys);
+        }
+        self.read(move |snapshot| found(snapshot, &keys)).await
+    }
+
+    /// A snapshot for look-ups of these keys on this task. None if they may wait, or if [`read`](Self::read) knows that they
+    /// need not.
+    fn snapshot_of<R: Record>(&self, keys: &[KeyBytes]) -> Result<Option<Snapshot>, Error> {
+        let now = coarse_milliseconds();
+        let shared = &self.shared;
+        if now < shared.resident_until.load(Ordering::Relaxed) || keys.len() > MOST_WALKS {
+            return Ok(None);
+        }
+        let mut sorted: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
+        sorted.sort_unstable();
+        let keys = sorted.into_iter();
+        let table = R::SCHEMA.collection;
+        let snapshot = shared.path.snapshot(&self.database, table, keys)?;
+        if snapshot.is_some() {
+            shared.inline.fetch_add(1, Ordering::Relaxed);
+            shared.look_if_due(now);
+        }
+        Ok(snapshot)
     }
 
     /// Reads a snapshot by `work`: any number of look-ups and queries. What must not take the task's time does not belong
@@ -188,12 +231,21 @@ impl Shared {
         }
     }
 
-    /// Whether all of the file is in memory. A kernel that does not say it leaves reads to threads that may wait.
-    fn is_resident(&self) -> bool {
+    /// Whether all of the file is in memory. A kernel that does not say it leaves reads to threads that may wait. If all was in
+    /// memory just before, nobody looks for pages that are still being read, which takes much longer.
+    fn is_resident(&self, was_resident: bool) -> bool {
         let is_resident = || {
             let len = self.file.metadata().ok()?.len();
             let pages = len.div_ceil(brisk_io::page_size() as u64);
-            Some(brisk_io::cached_pages(&self.file, 0, len).ok()? >= pages)
+            // This counts pages that are still being read.
+            let is_there = brisk_io::cached_pages(&self.file, 0, len).ok()? >= pages;
+            if was_resident || !is_there {
+                return Some(is_there);
+            }
+            match brisk_io::residency(&self.file).ok()? {
+                Residency::Pages { resident, total } => Some(resident >= total),
+                Residency::Unknown => None,
+            }
         };
         is_resident() == Some(true)
     }
@@ -214,7 +266,8 @@ struct Look {
 impl Look {
     fn look(self) {
         let begun = coarse_milliseconds();
-        let is_resident = self.shared.is_resident();
+        let was_resident = begun < self.shared.resident_until.load(Ordering::Relaxed);
+        let is_resident = self.shared.is_resident(was_resident);
         let seen = Seen::new(is_resident, begun, coarse_milliseconds());
         self.shared.note(seen);
     }
@@ -239,7 +292,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// A look takes 8 ms for 4 GB. What it has found is believed for ten times as long and 100 ms, and looked at again when
+    /// A look takes 60 ms for 4 GB, and then 15 ms while all stays in memory. What it has found is believed for ten times as long and 100 ms, and looked at again when
     /// half of that is over: so reads stay where they are while somebody looks. After a look in vain, the next one waits for
     /// so long that looks take no more than a hundredth of the time.
     fn new(is_resident: bool, begun: u64, ended: u64) -> Self {
@@ -297,9 +350,16 @@ mod tests {
         }
     }
 
+    /// What looks at a file, of a database without records.
     fn shared(file: File) -> Arc<Shared> {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = home.path().join("empty.db");
+        #[expect(unsafe_code, reason = "nothing but LMDB writes to the file")]
+        // SAFETY: nothing but LMDB writes to the file.
+        let opened = unsafe { crate::Options::new().limit(1 << 20).open(&path) };
         Arc::new(Shared {
             file,
+            path: ResidentPath::of(&opened.unwrap()).unwrap(),
             resident_until: AtomicU64::new(0),
             look_at: AtomicU64::new(0),
             inline: AtomicU64::new(0),

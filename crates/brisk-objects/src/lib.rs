@@ -130,6 +130,8 @@ mod options;
 mod query;
 mod reading;
 mod record;
+#[cfg(feature = "tokio")]
+mod resident_path;
 mod schema;
 mod snapshot;
 mod stored_record;

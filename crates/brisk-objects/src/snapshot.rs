@@ -22,6 +22,12 @@ impl Snapshot {
         Ok(Self { txn, database })
     }
 
+    /// The number of the last transaction that it sees.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn number(&self) -> usize {
+        self.txn.as_ref().expect("only drop takes it").id()
+    }
+
     pub(crate) fn reading(&self) -> Reading<'_> {
         let inner: &Inner = &self.database.inner;
         let txn = self.txn.as_ref().expect("only drop takes it");
