@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use crate::cursor::Cursor;
-use crate::database::damaged;
+use crate::database::{Table, damaged};
 use crate::error::Error;
 use crate::index::Index;
 use crate::key::{AsKey, AsKeyPrefix, Key, behind, describe_key, encode_open};
@@ -212,6 +212,8 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
         Ok(Records {
             entries,
             reading,
+            records: reading.inner.collection::<R>()?.records,
+            key: KeyBytes::new(),
             plan: &self.plan,
             sorted: None,
             left: self.plan.limit.unwrap_or(usize::MAX),
@@ -227,6 +229,7 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
     /// As [`Query::iter`].
     pub fn keys(&self) -> Result<Keys<'_, 't, R, K>, Error> {
         Ok(Keys {
+            needs_records: self.plan.needs_records(),
             records: self.iter()?,
             key: PhantomData,
         })
@@ -261,7 +264,8 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
     pub fn count(&self) -> Result<usize, Error> {
         let mut keys = self.keys()?;
         let mut count = 0;
-        while keys.next_entry()?.is_some() {
+        while let Some(entry) = keys.next_entry() {
+            entry?;
             count += 1;
         }
         Ok(count)
@@ -417,6 +421,10 @@ type Found<'q, R> = (&'q [u8], ViewOf<'q, R>);
 pub struct Records<'q, 't, R: Record> {
     entries: Entries<'q>,
     reading: Reading<'q>,
+    /// The table of the records.
+    records: Table,
+    /// The key of the record that is being looked up.
+    key: KeyBytes,
     plan: &'q Plan<'t, R>,
     /// If they come in another order than the entries.
     sorted: Option<std::vec::IntoIter<Found<'q, R>>>,
@@ -437,21 +445,23 @@ impl<'q, R: Record> Records<'q, '_, R> {
         })
     }
 
+    #[inline]
     fn next_entry(&mut self) -> Result<Option<Row<'q>>, Error> {
         let next = self.entries.next().transpose();
         next.map_err(|e| self.reading.inner.told(e))
     }
 
-    fn record_of(&self, entry: &'q [u8], value: &'q [u8]) -> Result<ViewOf<'q, R>, Error> {
+    fn record_of(&mut self, entry: &'q [u8], value: &'q [u8]) -> Result<ViewOf<'q, R>, Error> {
         if self.plan.index.is_none() {
             let view = stored_record::view::<R>(entry, value);
             return view.ok_or_else(|| damaged::<R>(entry));
         }
-        let mut key = KeyBytes::new();
-        key.extend_from_slice(self.plan.record_key(entry)?);
-        key.pad();
-        let found = self.reading.get_encoded::<R>(&key)?;
-        found.ok_or_else(|| self.plan.damaged_entry(entry))
+        self.key.clear();
+        self.key.extend_from_slice(self.plan.record_key(entry)?);
+        self.key.pad();
+        let found = self.reading.get_from::<R>(&self.records, &self.key)?;
+        let (_bytes, view) = found.ok_or_else(|| self.plan.damaged_entry(entry))?;
+        Ok(view)
     }
 
     /// The next record that passes the filters, and its entry.
@@ -521,6 +531,7 @@ impl<'q, R: Record> Iterator for Records<'q, '_, R> {
 /// What an index has of the records of a [`Query`], and their keys.
 pub struct Keys<'q, 't, R: Record, K> {
     records: Records<'q, 't, R>,
+    needs_records: bool,
     key: PhantomData<fn() -> K>,
 }
 
@@ -531,9 +542,31 @@ impl<'q, R: Record, K: Key> Keys<'q, '_, R, K> {
     }
 
     /// The next entry, with a look at the record only if something asks for that.
-    fn next_entry(&mut self) -> Result<Option<&'q [u8]>, Error> {
+    // Most scans want no more than entries, and spend as much time here as in LMDB.
+    #[inline]
+    fn next_entry(&mut self) -> Option<Result<&'q [u8], Error>> {
         let records = &mut self.records;
-        if records.plan.needs_records() {
+        if self.needs_records || records.to_skip > 0 {
+            return self.next_entry_slowly().transpose();
+        }
+        if records.left == 0 {
+            return None;
+        }
+        records.left -= 1;
+        match records.entries.next()? {
+            Ok((entry, _)) => {
+                records.last = Some(entry);
+                Some(Ok(entry))
+            }
+            Err(e) => Some(Err(records.reading.inner.told(e))),
+        }
+    }
+
+    /// The same, with records or an offset.
+    #[inline(never)]
+    fn next_entry_slowly(&mut self) -> Result<Option<&'q [u8]>, Error> {
+        let records = &mut self.records;
+        if self.needs_records {
             return Ok(records.next_record()?.and(records.last));
         }
         if !records.begin_next() {
@@ -545,41 +578,48 @@ impl<'q, R: Record, K: Key> Keys<'q, '_, R, K> {
                 return Ok(None);
             }
         }
-        if let Some((entry, _)) = records.next_entry()? {
+        let next = records.next_entry()?;
+        Ok(next.map(|(entry, _)| {
             records.last = Some(entry);
-            return Ok(Some(entry));
-        }
-        Ok(None)
+            entry
+        }))
     }
 
-    fn next_key(&mut self) -> Result<Option<(K, R::Key)>, Error> {
-        let Some(entry) = self.next_entry()? else {
-            return Ok(None);
-        };
+    #[inline]
+    fn decode(&self, entry: &[u8]) -> Option<(K, R::Key)> {
         let mut rest = entry;
-        let decoded = K::decode(&mut rest).and_then(|key| {
-            // The records themselves are ordered by the key alone.
-            let mut of_record = if self.records.plan.index.is_some() {
-                rest
-            } else {
-                entry
-            };
-            Some((key, R::Key::decode(&mut of_record)?))
-        });
-        let damaged = || self.records.plan.damaged_entry(entry);
-        decoded.map(Some).ok_or_else(damaged)
+        let key = K::decode(&mut rest)?;
+        // The records themselves are ordered by the key alone.
+        let mut of_record = match self.records.plan.index {
+            Some(_) => rest,
+            None => entry,
+        };
+        Some((key, R::Key::decode(&mut of_record)?))
+    }
+
+    #[cold]
+    fn failed(&mut self, e: Error) -> Error {
+        self.records.left = 0;
+        e
     }
 }
 
 impl<R: Record, K: Key> Iterator for Keys<'_, '_, R, K> {
     type Item = Result<(K, R::Key), Error>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.next_key();
-        if next.is_err() {
-            self.records.left = 0;
+        let entry = match self.next_entry()? {
+            Ok(entry) => entry,
+            Err(e) => return Some(Err(self.failed(e))),
+        };
+        match self.decode(entry) {
+            Some(keys) => Some(Ok(keys)),
+            None => {
+                let e = self.records.plan.damaged_entry(entry);
+                Some(Err(self.failed(e)))
+            }
         }
-        next.transpose()
     }
 }
 

@@ -87,8 +87,10 @@ pub(crate) fn unchecked<R: Record>(bytes: &[u8]) -> Option<ViewOf<'_, R>> {
 /// of 8 bytes: one that does not was not written by this crate.
 #[inline]
 pub(crate) fn view<'a, R: Record>(key: &[u8], bytes: &'a [u8]) -> Option<ViewOf<'a, R>> {
-    let is_aligned = bytes.as_ptr().addr().is_multiple_of(8);
-    view_of_copy::<R>(key, bytes).filter(|_| is_aligned)
+    if !bytes.as_ptr().addr().is_multiple_of(8) {
+        return None;
+    }
+    view_of_copy::<R>(key, bytes)
 }
 
 /// The same of bytes that may lie anywhere.

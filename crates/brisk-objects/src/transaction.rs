@@ -29,6 +29,8 @@ pub struct Transaction<'d> {
     bytes: Vec<u8>,
     /// The record that it replaces.
     before: Vec<u8>,
+    /// What changes in the indexes with it.
+    changes: Vec<Change>,
 }
 
 /// The next automatic key of a collection.
@@ -52,6 +54,9 @@ struct Change {
     number: usize,
     before: Option<KeyBytes>,
     after: Option<KeyBytes>,
+    /// How many bytes of the entry that comes are the value of a unique index. None if the index is not unique, or if a part
+    /// of the value is missing.
+    unique: Option<usize>,
 }
 
 impl<'d> Transaction<'d> {
@@ -72,6 +77,7 @@ impl<'d> Transaction<'d> {
             has_failed: false,
             bytes: Vec::new(),
             before: Vec::new(),
+            changes: Vec::new(),
         })
     }
 
@@ -173,7 +179,8 @@ impl<'d> Transaction<'d> {
             if found {
                 let view = stored_record::unchecked::<R>(&before);
                 let view = view.ok_or_else(|| damaged::<R>(&bytes))?;
-                let changes = changes::<R>(Some(&view), None)?;
+                let mut changes = Vec::new();
+                add_changes::<R>(Some(&view), None, &mut changes)?;
                 self.apply(|txn| {
                     collection.records.delete(txn, &bytes)?;
                     write_entries(txn, collection, &changes)
@@ -250,8 +257,9 @@ impl<'d> Transaction<'d> {
     /// Returns the key, padded.
     fn put<R: Record>(&mut self, record: &R, mode: Mode) -> Result<KeyBytes, Error> {
         let (mut bytes, mut before) = (mem::take(&mut self.bytes), mem::take(&mut self.before));
-        let done = self.put_by(record, mode, &mut bytes, &mut before);
-        (self.bytes, self.before) = (bytes, before);
+        let mut changes = mem::take(&mut self.changes);
+        let done = self.put_by(record, mode, &mut bytes, (&mut before, &mut changes));
+        (self.bytes, self.before, self.changes) = (bytes, before, changes);
         done
     }
 
@@ -260,7 +268,7 @@ impl<'d> Transaction<'d> {
         record: &R,
         mode: Mode,
         bytes: &mut Vec<u8>,
-        before: &mut Vec<u8>,
+        (before, changes): (&mut Vec<u8>, &mut Vec<Change>),
     ) -> Result<KeyBytes, Error> {
         let collection = self.inner.collection::<R>()?;
         stored_record::encode(record, bytes)?;
@@ -269,7 +277,7 @@ impl<'d> Transaction<'d> {
             let next = self.next_key::<R>()?;
             stored_record::set_auto_key::<R>(bytes, next);
         }
-        let (key, changes) = self.plan::<R>(collection, mode, bytes, before)?;
+        let key = self.plan::<R>(collection, mode, bytes, (before, changes))?;
         if R::AUTO_KEY_AT.is_some() && !chooses {
             let own = u64::decode(&mut &*key).unwrap_or(0);
             let next = self.next_place::<R>()?;
@@ -288,7 +296,7 @@ impl<'d> Transaction<'d> {
                     Ok(())
                 }
                 Err(e) => Err(e),
-                Ok(()) => write_entries(txn, collection, &changes),
+                Ok(()) => write_entries(txn, collection, changes),
             }
         })?;
         match exists {
@@ -303,14 +311,14 @@ impl<'d> Transaction<'d> {
         }
     }
 
-    /// The key of a record, padded, and what changes in the indexes. `before` is where that goes which it replaces.
+    /// The key of a record, padded. `before` is where that goes which it replaces, and `changes` what changes in the indexes.
     fn plan<R: Record>(
         &self,
         collection: &Collection,
         mode: Mode,
         bytes: &[u8],
-        before: &mut Vec<u8>,
-    ) -> Result<(KeyBytes, Vec<Change>), Error> {
+        (before, changes): (&mut Vec<u8>, &mut Vec<Change>),
+    ) -> Result<KeyBytes, Error> {
         let after = stored_record::unchecked::<R>(bytes).ok_or(Error::Failed)?;
         let key = stored_record::key_of::<R>(&after);
         check_key_len::<R>("a key", key.len())?;
@@ -326,9 +334,10 @@ impl<'d> Transaction<'d> {
             true => stored_record::unchecked::<R>(before),
             false => None,
         };
-        let changes = changes::<R>(old.as_ref(), Some(&after))?;
-        self.check_unique::<R>(collection, &changes, &after)?;
-        Ok((key, changes))
+        changes.clear();
+        add_changes::<R>(old.as_ref(), Some(&after), changes)?;
+        self.check_unique::<R>(collection, changes)?;
+        Ok(key)
     }
 
     /// The next automatic key. Keys are not used again, whatever is deleted.
@@ -385,30 +394,25 @@ impl<'d> Transaction<'d> {
         &self,
         collection: &Collection,
         changes: &[Change],
-        after: &ViewOf<'_, R>,
     ) -> Result<(), Error> {
         for change in changes {
-            let schema = collection.schema.indexes.get(change.number);
             let table = collection.indexes.get(change.number);
-            let (Some(schema), Some(table), Some(entry)) = (schema, table, &change.after) else {
+            let (Some(table), Some(entry), Some(len)) = (table, &change.after, change.unique)
+            else {
                 continue;
             };
-            let mut value = KeyBytes::new();
-            let is_whole = R::encode_index_key(after, change.number, &mut value);
-            if !schema.is_unique || !is_whole {
-                continue;
-            }
+            let value = entry.get(..len).unwrap_or_default();
             let txn = self.reading()?.txn;
             let found = match value.is_empty() {
                 true => table.first(txn),
-                false => table.get_greater_than_or_equal_to(txn, &value),
+                false => table.get_greater_than_or_equal_to(txn, value),
             };
             let found = found.map_err(|e| self.inner.told(e))?;
             // Not its own, which goes or is there already.
             let is_own =
                 |found: &[u8]| change.before.as_deref() == Some(found) || **entry == *found;
             if let Some((found, _)) = found
-                && found.starts_with(&value)
+                && found.starts_with(value)
                 && !is_own(found)
             {
                 return Err(not_unique::<R>(change.number, entry));
@@ -419,20 +423,23 @@ impl<'d> Transaction<'d> {
 }
 
 /// What changes in the indexes when a record takes the place of another.
-fn changes<R: Record>(
+fn add_changes<R: Record>(
     before: Option<&ViewOf<'_, R>>,
     after: Option<&ViewOf<'_, R>>,
-) -> Result<Vec<Change>, Error> {
-    let entry = |view: &ViewOf<'_, R>, number| {
-        let mut entry = KeyBytes::new();
-        R::encode_index_key(view, number, &mut entry);
-        R::encode_key_of(view, &mut entry);
-        entry
-    };
-    let mut changes = Vec::new();
-    for number in 0..R::SCHEMA.indexes.len() {
-        let before = before.map(|view| entry(view, number));
-        let after = after.map(|view| entry(view, number));
+    changes: &mut Vec<Change>,
+) -> Result<(), Error> {
+    for (number, index) in R::SCHEMA.indexes.iter().enumerate() {
+        let mut unique = None;
+        let entry = |view: &ViewOf<'_, R>, unique: &mut Option<usize>| {
+            let mut entry = KeyBytes::new();
+            let is_whole = R::encode_index_key(view, number, &mut entry);
+            *unique = Some(entry.len()).filter(|_| index.is_unique && is_whole);
+            R::encode_key_of(view, &mut entry);
+            entry
+        };
+        let before = before.map(|view| entry(view, &mut unique));
+        // The last one says what must be unique.
+        let after = after.map(|view| entry(view, &mut unique));
         if let Some(after) = &after {
             check_key_len::<R>("an entry of an index", after.len())?;
         }
@@ -441,10 +448,11 @@ fn changes<R: Record>(
                 number,
                 before,
                 after,
+                unique,
             });
         }
     }
-    Ok(changes)
+    Ok(())
 }
 
 fn write_entries(
