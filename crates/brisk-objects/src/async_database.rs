@@ -124,7 +124,7 @@ impl AsyncDatabase {
         keys: impl IntoIterator<Item = Q> + Send + 'static,
     ) -> Result<Vec<Option<R>>, Error> {
         let keys = encoded::<R, Q>(keys);
-        let found = |snapshot: &Snapshot, keys: &[KeyBytes]| {
+        let found = |snapshot: &Snapshot<'_>, keys: &[KeyBytes]| {
             let views = snapshot.reading().get_many_encoded::<R>(keys)?;
             Ok(views.into_iter().map(|view| view.map(R::owned)).collect())
         };
@@ -136,7 +136,7 @@ impl AsyncDatabase {
 
     /// A snapshot for look-ups of these keys on this task. None if they may wait, or if [`read`](Self::read) knows that they
     /// need not.
-    fn snapshot_of<R: Record>(&self, keys: &[KeyBytes]) -> Result<Option<Snapshot>, Error> {
+    fn snapshot_of<R: Record>(&self, keys: &[KeyBytes]) -> Result<Option<Snapshot<'_>>, Error> {
         let now = coarse_milliseconds();
         let shared = &self.shared;
         if now < shared.resident_until.load(Ordering::Relaxed) || keys.len() > MOST_WALKS {
@@ -166,7 +166,7 @@ impl AsyncDatabase {
     /// If `work` does.
     pub async fn read<T: Send + 'static, E: From<Error> + Send + 'static>(
         &self,
-        work: impl FnOnce(&Snapshot) -> Result<T, E> + Send + 'static,
+        work: impl FnOnce(&Snapshot<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
         let now = coarse_milliseconds();
         if now < self.shared.resident_until.load(Ordering::Relaxed) {

@@ -103,8 +103,18 @@ impl Database {
     ///
     /// [`Error::TooManyReaders`], [`Error::HigherLimit`], [`Error::Forked`], and [`Error::Changed`] if another program has
     /// changed layouts or indexes.
-    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+    #[inline]
+    pub fn snapshot(&self) -> Result<Snapshot<'_>, Error> {
         Snapshot::begin(self)
+    }
+
+    /// The same, which borrows nothing: it keeps the database open by itself. It takes longer to begin.
+    ///
+    /// # Errors
+    ///
+    /// As [`snapshot`](Self::snapshot).
+    pub fn owned_snapshot(&self) -> Result<Snapshot<'static>, Error> {
+        Snapshot::begin_owned(self)
     }
 
     /// The record of a key, as a copy that borrows nothing. A [`Snapshot`] borrows it.
@@ -124,7 +134,7 @@ impl Database {
     ///
     /// As [`Database::snapshot`].
     pub fn query<R: Record>(&self) -> Result<Query<'static, R>, Error> {
-        self.snapshot().map(Query::of_own)
+        self.owned_snapshot().map(Query::of_own)
     }
 
     /// Begins to write. Waits until no other one writes.
@@ -278,10 +288,13 @@ impl Inner {
         }
     }
 
-    /// Begins to read.
-    pub(crate) fn read(&self) -> Result<RoTxn<'static, WithoutTls>, Error> {
+    /// Begins to read, by `read`.
+    #[inline]
+    pub(crate) fn read<'e>(
+        &self,
+        read: impl Fn() -> heed::Result<RoTxn<'e, WithoutTls>>,
+    ) -> Result<RoTxn<'e, WithoutTls>, Error> {
         self.check_process()?;
-        let read = || self.env.clone().static_read_txn();
         match read() {
             // Processes that were killed may still have their places.
             Err(heed::Error::Mdb(MdbError::ReadersFull)) => {

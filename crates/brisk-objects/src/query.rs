@@ -27,7 +27,7 @@ pub struct Query<'t, R: Record, K = <R as Record>::Key> {
 
 enum Held<'t> {
     Borrowed(Reading<'t>),
-    Own(Box<Snapshot>),
+    Own(Box<Snapshot<'static>>),
 }
 
 type Filter<'t, R> = Box<dyn Fn(&ViewOf<'_, R>) -> bool + 't>;
@@ -56,7 +56,7 @@ impl<'t, R: Record> Query<'t, R> {
         Self::new(Held::Borrowed(reading))
     }
 
-    pub(crate) fn of_own(snapshot: Snapshot) -> Self {
+    pub(crate) fn of_own(snapshot: Snapshot<'static>) -> Self {
         Self::new(Held::Own(Box::new(snapshot)))
     }
 

@@ -50,12 +50,12 @@ impl ResidentPath {
 
     /// A snapshot, if all pages are in memory that it and the look-ups of these keys of a table need. Its pages are not used
     /// again while it lives, so what was found of them stays true until the kernel takes them away.
-    pub(crate) fn snapshot<'k>(
+    pub(crate) fn snapshot<'d, 'k>(
         &self,
-        database: &Database,
+        database: &'d Database,
         table: &str,
         mut keys: impl Iterator<Item = &'k [u8]>,
-    ) -> Result<Option<Snapshot>, Error> {
+    ) -> Result<Option<Snapshot<'d>>, Error> {
         let Some(meta) = self.newest() else {
             return Ok(None);
         };
