@@ -462,9 +462,7 @@ fn fill_in_runs<R: Record>(
     let mut run: Vec<NewEntry> = Vec::new();
     let mut last: Option<KeyBytes> = None;
     loop {
-        let from = last
-            .as_deref()
-            .map_or(Bound::Unbounded, |last| Bound::Excluded(last));
+        let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let is_first = last.is_none();
         let end = next_run::<R>(txn, collection, number, (from, run_bytes), &mut run)?;
         run.sort_unstable_by(|one, two| one.bytes.cmp(&two.bytes));
@@ -561,11 +559,13 @@ mod tests {
 
     const LINES: u32 = 2_000;
 
-    /// Fills the index of lines anew, in runs of so many bytes. Returns its entries.
+    type Entries = Vec<Vec<u8>>;
+
+    /// Fills the index of lines anew, in runs of so many bytes. Returns its entries before and after.
     fn filled<R: Record>(
         number: impl Fn(u32) -> Option<String>,
         run_bytes: usize,
-    ) -> Result<(Vec<Vec<u8>>, Vec<Vec<u8>>), Error> {
+    ) -> Result<(Entries, Entries), Error> {
         let home = tempfile::tempdir_in("/dev/shm").unwrap();
         let options = Options::new().collection::<Line>().limit(64 << 20);
         let path = home.path().join("lines.db");

@@ -35,7 +35,7 @@ fn uuids_are_found_in_their_order_and_are_bytes_in_the_file() {
     let uuid = |number: u128| Uuid::from_u128(number << 64 | 0xff);
     let part = |number: u128| Part {
         id: uuid(number),
-        owner: (number % 2 == 0).then(|| uuid(1)),
+        owner: number.is_multiple_of(2).then(|| uuid(1)),
         serial: uuid(number * 100),
     };
     db.write(|tx| {

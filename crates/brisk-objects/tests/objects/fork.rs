@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use brisk_objects::{Error, Plain, Record, UntypedDatabase};
+use brisk_objects::{Error, Plain, Record, UntypedDatabase, UntypedWriter};
 
 use crate::another_process::book_some;
 use crate::ledger::{Account, audit, book, open};
@@ -94,33 +94,31 @@ fn a_child_neither_reads_nor_ends_what_its_parent_looks_at_without_types() {
 /// Adds an account. A child that is forked meanwhile tries that, too.
 fn write_and_fork(path: &Path) {
     let mut child = -1;
-    // SAFETY: nothing but LMDB writes to the file.
-    let done = unsafe {
-        UntypedDatabase::write(path, 64 << 20, |writer| {
-            let layout = Account::SCHEMA.layout_text();
-            let number = writer.collection("account", &layout, &[], None)?;
-            // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
-            child = libc::fork();
-            if child > 0 {
-                let mut status = 0;
-                // SAFETY: it writes a number to where one is.
-                assert_eq!(libc::waitpid(child, &mut status, 0), child);
-                assert_eq!(status, 0);
-            }
-            let account = [
-                ("id", Plain::Unsigned(99)),
-                ("cents", Plain::Signed(0)),
-                ("invoices", Plain::Unsigned(0)),
-            ];
-            let account = account.map(|(name, value)| (name.into(), value));
-            let put = writer.put(number, &Plain::Struct(account.into()), false);
-            match child {
-                // Were it not refused, the child would commit.
-                0 => is_refused(put).then_some(()).ok_or(Error::Failed),
-                _ => put.map(|was_there| assert!(!was_there)),
-            }
-        })
+    let work = |writer: &mut UntypedWriter<'_>| {
+        let layout = Account::SCHEMA.layout_text();
+        let number = writer.collection("account", &layout, &[], None)?;
+        // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
+        child = unsafe { libc::fork() };
+        if child > 0 {
+            let mut status = 0;
+            // SAFETY: it writes a number to where one is.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0);
+        }
+        let account = [
+            ("id", Plain::Unsigned(99)),
+            ("cents", Plain::Signed(0)),
+            ("invoices", Plain::Unsigned(0)),
+        ];
+        let put = writer.put(number, &Plain::Struct(account.into()), false);
+        match child {
+            // Were it not refused, the child would commit.
+            0 => is_refused(put).then_some(()).ok_or(Error::Failed),
+            _ => put.map(|was_there| assert!(!was_there)),
+        }
     };
+    // SAFETY: nothing but LMDB writes to the file.
+    let done = unsafe { UntypedDatabase::write(path, 64 << 20, work) };
     if child == 0 {
         // SAFETY: it takes a number and does not return.
         unsafe { libc::_exit(i32::from(!is_refused(done))) };
