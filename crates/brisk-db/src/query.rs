@@ -68,6 +68,11 @@ fn query<'d>(
     Ok(query)
 }
 
+/// Without a condition, nobody has to look at records to count them.
+fn reads_keys_only(args: &DbQueryArgs, conditions: &[Condition]) -> bool {
+    args.count && conditions.is_empty()
+}
+
 fn print(
     out: &mut impl Write,
     args: &DbQueryArgs,
@@ -79,8 +84,7 @@ fn print(
     let mut records = query.iter()?;
     let mut count = 0u64;
     while left > 0 {
-        // Without a condition, nobody has to look at records to count them.
-        if args.count && conditions.is_empty() {
+        if reads_keys_only(args, conditions) {
             match records.next_key_parts() {
                 Some(key) => key?,
                 None => break,
@@ -109,7 +113,10 @@ fn print(
 }
 
 fn explanation(args: &DbQueryArgs, query: &UntypedQuery<'_>, conditions: &[Condition]) -> String {
-    let mut all = query.explain();
+    let mut all = match reads_keys_only(args, conditions) {
+        true => query.explain_keys(),
+        false => query.explain(),
+    };
     for condition in conditions {
         all.push_str("; only where ");
         all.push_str(condition.text());

@@ -15,7 +15,7 @@ pub enum Filesystem {
     Untried(u64),
 }
 
-/// The numbers of `linux/magic.h`.
+/// The numbers of `linux/magic.h`, and of modules that are not part of Linux.
 const LOCAL: [u64; 5] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
@@ -24,7 +24,7 @@ const LOCAL: [u64; 5] = [
     0x794c_7630, // overlay
 ];
 
-const NETWORK: [u64; 12] = [
+const NETWORK: [u64; 18] = [
     0x6969,      // NFS
     0x517b,      // SMB
     0xff53_4d42, // CIFS
@@ -37,6 +37,12 @@ const NETWORK: [u64; 12] = [
     0x7375_7245, // Coda
     0x0bd0_0bd0, // Lustre
     0x7461_636f, // OCFS2
+    0x0116_1970, // GFS2
+    0x4750_4653, // GPFS
+    0x1983_0326, // BeeGFS
+    0xaad7_aaea, // PanFS
+    0x786f_4256, // folders that VirtualBox shares
+    0xbacb_acbc, // folders that VMware shares
 ];
 
 impl Filesystem {
@@ -76,7 +82,9 @@ mod tests {
 
     #[test]
     fn networks_and_fuse_and_what_nobody_has_tried_are_not_local() {
-        for network in [0x6969, 0x6573_5546, 0x0102_1997, 0xff53_4d42, 0x517b] {
+        let clusters = [0x0116_1970, 0x4750_4653, 0x1983_0326, 0x786f_4256];
+        let networks = [0x6969, 0x6573_5546, 0x0102_1997, 0xff53_4d42, 0x517b];
+        for network in networks.into_iter().chain(clusters) {
             let found = Filesystem::of_number(network);
             assert_eq!(found, Filesystem::Network(network));
             assert_eq!(found.unsure(), Some(network));

@@ -12,8 +12,8 @@ bytes. This crate has all ways behind a few calls, and chooses between them:
 | the kernel to read parts of files ahead | [`Prefetch`]. [`plan_extents`] decides in which pieces, by what the disk [charges](Charge), and [`measure_charge`] measures that |
 | to borrow records of a file that others append to | [`AppendOnlyMapping`] |
 | what a forked child must not share with its parent | [`PerProcess`], [`UnsharedFile`] |
-| the time, many times | [`coarse_seconds`] |
-| to know what is in the page cache, or to empty it of a file | [`residency`] and [`evict`]. With them, a measurement can prove "cold" and "warm" |
+| the time, many times | [`coarse_seconds`], [`coarse_milliseconds`] |
+| to know what is in the page cache, or to empty it of a file | [`residency`] and [`evict`]. With them, a measurement can prove "cold" and "warm". [`read_if_cached`] reads only what is there |
 
 # Example
 
@@ -106,7 +106,7 @@ pub use async_file::{AsyncCounts, AsyncFile, ReadAtFuture};
 pub use block_device::BlockDevice;
 pub use cache_home::cache_home;
 pub use choice::Reason;
-pub use coarse_clock::coarse_seconds;
+pub use coarse_clock::{coarse_milliseconds, coarse_seconds};
 pub use cpu_features::cpu_features;
 pub use disk_charge::measure_charge;
 pub use executor::block_on;
@@ -119,7 +119,9 @@ pub use load_source::LoadSource;
 pub use mapping::{ImmutableMapping, Mapping};
 pub use need::{Form, Need, Touch};
 pub use open::open_at_once;
-pub use page_cache::{Residency, cached_pages, evict, page_size, residency, start_writeback};
+pub use page_cache::{
+    Residency, cached_pages, evict, page_size, read_if_cached, residency, start_writeback,
+};
 pub use per_process::PerProcess;
 pub use prefetch::{Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions};
 pub use range_lock::try_lock_byte;

@@ -1,13 +1,13 @@
 //! How much of a file is in the page cache, and how to remove it.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::MetadataExt;
 use std::ptr;
 use std::sync::LazyLock;
 
 use rustix::fs::{Advice, fadvise, fdatasync};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::CapabilitySet;
 
@@ -145,6 +145,30 @@ pub fn cached_pages(file: &File, offset: u64, len: u64) -> io::Result<u64> {
     match answer {
         0 => Ok(stat.cached),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Fills `buf` with the bytes at `offset` if the kernel has all of them in memory, and says whether it has. This waits for no
+/// disk, and lets the kernel read nothing ahead. If the answer is no, `buf` may have some of the bytes.
+///
+/// A kernel that does not say what is in memory answers no: before Linux 6.5, and since 6.14 for a file that the caller
+/// neither owns nor may write.
+///
+/// # Errors
+///
+/// Those of `preadv2`.
+pub fn read_if_cached(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+    // Without this, a read of what is missing begins to read it, and what is behind.
+    if is_cached(file, offset, buf.len() as u64) != Some(true) {
+        return Ok(false);
+    }
+    let wanted = buf.len();
+    let parts = &mut [IoSliceMut::new(buf)];
+    // A page that is still being read is there, but has no bytes yet.
+    match preadv2(file, parts, offset, ReadWriteFlags::NOWAIT) {
+        Ok(len) => Ok(len == wanted),
+        Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+        Err(e) => Err(e.into()),
     }
 }
 
@@ -326,6 +350,31 @@ mod tests {
             assert_eq!(is_cached(&file, 8 * page + 1, page), Some(true));
             assert_eq!(told(40, 8), Some(false));
         }
+    }
+
+    #[test]
+    fn what_is_not_in_memory_is_not_read() {
+        let file = file_of(64);
+        let page = page_size() as u64;
+        let mut buf = vec![0; 100];
+        // Before Linux 6.5 the kernel does not say.
+        if is_cached(&file, 0, page).is_some() {
+            assert!(read_if_cached(&file, 5 * page, &mut buf).unwrap());
+            assert_eq!(buf, [1; 100]);
+        }
+        evict_and_prove(&file).unwrap();
+        for _ in 0..3 {
+            assert!(!read_if_cached(&file, 5 * page, &mut buf).unwrap());
+        }
+        // Nothing began to read it.
+        assert_eq!(
+            residency(&file).unwrap(),
+            Residency::Pages {
+                resident: 0,
+                total: 64
+            }
+        );
+        assert!(!read_if_cached(&file, 63 * page + 10, &mut vec![0; 2 * page_size()]).unwrap());
     }
 
     #[test]

@@ -68,6 +68,17 @@ impl ReadAhead {
     }
 }
 
+/// The KiB that the kernel reads ahead on the disk that holds `path`, if there is one.
+pub fn present(path: &Path) -> Result<Option<u32>> {
+    let Some(device) = device_of(path)? else {
+        return Ok(None);
+    };
+    let knob = device.join("queue/read_ahead_kb");
+    let text =
+        fs::read_to_string(&knob).with_context(|| format!("cannot read {}", knob.display()))?;
+    Ok(text.trim().parse().ok())
+}
+
 /// The directory in `/sys` of the whole disk that holds `path`. None if that is in memory, on a network, or
 /// on more than one disk.
 pub fn device_of(path: &Path) -> Result<Option<PathBuf>> {

@@ -1,16 +1,16 @@
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
-use brisk_io::PerProcess;
 use heed::types::Bytes;
 use heed::{CompactionOption, Env, MdbError, RoTxn, WithoutTls};
 
 use crate::error::Error;
 use crate::migration::Migrated;
+use crate::opener::Opener;
 use crate::opening::{Ending, fits};
 use crate::options::Options;
 use crate::query::Query;
@@ -21,6 +21,10 @@ use crate::transaction::Transaction;
 
 /// A table of the file: keys and values, in the order of the keys.
 pub(crate) type Table = heed::Database<Bytes, Bytes>;
+
+/// After so many commits, the places of readers that were killed are taken back. Until then, no page is used again that they
+/// could see.
+const COMMITS: u32 = 64;
 
 /// The longest key of LMDB.
 pub(crate) const MOST_KEY: usize = 511;
@@ -41,12 +45,13 @@ pub(crate) struct Inner {
     pub(crate) about: Table,
     pub(crate) collections: Vec<Collection>,
     pub(crate) limit: u64,
-    /// Has a value in the process that has opened the file.
-    pub(crate) opener: PerProcess<()>,
+    pub(crate) opener: Opener,
     /// The thread that has a transaction.
     pub(crate) writer: Mutex<Option<ThreadId>>,
     /// The last transaction of the file in which its layouts and indexes were those of this program.
     pub(crate) seen: AtomicUsize,
+    /// Commits of this program.
+    pub(crate) commits: AtomicU32,
 }
 
 /// A collection of an open database.
@@ -98,8 +103,18 @@ impl Database {
     ///
     /// [`Error::TooManyReaders`], [`Error::HigherLimit`], [`Error::Forked`], and [`Error::Changed`] if another program has
     /// changed layouts or indexes.
-    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+    #[inline]
+    pub fn snapshot(&self) -> Result<Snapshot<'_>, Error> {
         Snapshot::begin(self)
+    }
+
+    /// The same, which borrows nothing: it keeps the database open by itself. It takes longer to begin.
+    ///
+    /// # Errors
+    ///
+    /// As [`snapshot`](Self::snapshot).
+    pub fn owned_snapshot(&self) -> Result<Snapshot<'static>, Error> {
+        Snapshot::begin_owned(self)
     }
 
     /// The record of a key, as a copy that borrows nothing. A [`Snapshot`] borrows it.
@@ -119,7 +134,7 @@ impl Database {
     ///
     /// As [`Database::snapshot`].
     pub fn query<R: Record>(&self) -> Result<Query<'static, R>, Error> {
-        self.snapshot().map(Query::of_own)
+        self.owned_snapshot().map(Query::of_own)
     }
 
     /// Begins to write. Waits until no other one writes.
@@ -211,7 +226,7 @@ impl Inner {
                 return Err(Error::Changed { path });
             }
         }
-        self.seen.store(last, Ordering::Relaxed);
+        self.seen.fetch_max(last, Ordering::Relaxed);
         Ok(())
     }
 
@@ -236,17 +251,29 @@ impl Inner {
     /// An error in a child of the process that has opened the file.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Error> {
-        match self.opener.get() {
-            Some(()) => Ok(()),
-            None => Err(Error::Forked),
+        self.opener.check()
+    }
+
+    /// What follows a commit of this number, which has written something.
+    pub(crate) fn committed(&self, number: usize) -> Result<(), Error> {
+        // It has changed no layout, so nobody need compare them.
+        self.seen.fetch_max(number, Ordering::Relaxed);
+        let before = self.commits.fetch_add(1, Ordering::Relaxed);
+        if before % COMMITS == COMMITS - 1 {
+            self.env.clear_stale_readers()?;
         }
+        Ok(())
     }
 
     /// An error of LMDB, with what this database knows.
     #[cold]
     pub(crate) fn told(&self, e: heed::Error) -> Error {
         match e {
-            heed::Error::Mdb(MdbError::MapFull) => Error::Full { limit: self.limit },
+            heed::Error::Mdb(MdbError::MapFull) => {
+                // If killed readers hold pages, the next transaction has room. If they cannot be told, it is full again.
+                self.env.clear_stale_readers().ok();
+                Error::Full { limit: self.limit }
+            }
             heed::Error::Mdb(MdbError::MapResized) => Error::HigherLimit {
                 path: self.path.clone(),
             },
@@ -261,10 +288,13 @@ impl Inner {
         }
     }
 
-    /// Begins to read.
-    pub(crate) fn read(&self) -> Result<RoTxn<'static, WithoutTls>, Error> {
+    /// Begins to read, by `read`.
+    #[inline]
+    pub(crate) fn read<'e>(
+        &self,
+        read: impl Fn() -> heed::Result<RoTxn<'e, WithoutTls>>,
+    ) -> Result<RoTxn<'e, WithoutTls>, Error> {
         self.check_process()?;
-        let read = || self.env.clone().static_read_txn();
         match read() {
             // Processes that were killed may still have their places.
             Err(heed::Error::Mdb(MdbError::ReadersFull)) => {

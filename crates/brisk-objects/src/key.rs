@@ -12,7 +12,8 @@ use crate::value::{parts_of, time_of};
 
 /// A type that records are found by: as their key, or in an index.
 ///
-/// Booleans, numbers, text, bytes, byte arrays, moments, options and tuples of keys are. Numbers with a binary point are
+/// Booleans, numbers, text, bytes, byte arrays, moments, options and tuples of up to 8 keys are; UUIDs, too, with the feature
+/// `uuid`. Numbers with a binary point are
 /// ordered by IEEE 754's total order: negative NaN, -infinity, …, -0, +0, …, infinity, NaN. An option without a value is
 /// before all others.
 pub trait Key: AsKey<Self> + Debug + Sized {
@@ -319,6 +320,10 @@ tuples! {
     A P 0, B Q 1;
     A P 0, B Q 1, C R 2;
     A P 0, B Q 1, C R 2, D S 3;
+    A P 0, B Q 1, C R 2, D S 3, E T 4;
+    A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5;
+    A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5, G V 6;
+    A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5, G V 6, H W 7;
 }
 
 macro_rules! prefixes {
@@ -338,6 +343,28 @@ prefixes! {
     (A, B, C, D): A P 0;
     (A, B, C, D): A P 0, B Q 1;
     (A, B, C, D): A P 0, B Q 1, C R 2;
+    (A, B, C, D, E): A P 0;
+    (A, B, C, D, E): A P 0, B Q 1;
+    (A, B, C, D, E): A P 0, B Q 1, C R 2;
+    (A, B, C, D, E): A P 0, B Q 1, C R 2, D S 3;
+    (A, B, C, D, E, F): A P 0;
+    (A, B, C, D, E, F): A P 0, B Q 1;
+    (A, B, C, D, E, F): A P 0, B Q 1, C R 2;
+    (A, B, C, D, E, F): A P 0, B Q 1, C R 2, D S 3;
+    (A, B, C, D, E, F): A P 0, B Q 1, C R 2, D S 3, E T 4;
+    (A, B, C, D, E, F, G): A P 0;
+    (A, B, C, D, E, F, G): A P 0, B Q 1;
+    (A, B, C, D, E, F, G): A P 0, B Q 1, C R 2;
+    (A, B, C, D, E, F, G): A P 0, B Q 1, C R 2, D S 3;
+    (A, B, C, D, E, F, G): A P 0, B Q 1, C R 2, D S 3, E T 4;
+    (A, B, C, D, E, F, G): A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5;
+    (A, B, C, D, E, F, G, H): A P 0;
+    (A, B, C, D, E, F, G, H): A P 0, B Q 1;
+    (A, B, C, D, E, F, G, H): A P 0, B Q 1, C R 2;
+    (A, B, C, D, E, F, G, H): A P 0, B Q 1, C R 2, D S 3;
+    (A, B, C, D, E, F, G, H): A P 0, B Q 1, C R 2, D S 3, E T 4;
+    (A, B, C, D, E, F, G, H): A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5;
+    (A, B, C, D, E, F, G, H): A P 0, B Q 1, C R 2, D S 3, E T 4, F U 5, G V 6;
 }
 
 /// A key in words, as an error shows it.

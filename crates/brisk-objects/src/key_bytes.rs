@@ -13,6 +13,11 @@ impl KeyBytes {
         Self::default()
     }
 
+    /// Has none again.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
     /// Adds bytes.
     #[inline]
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {

@@ -101,6 +101,7 @@ pub(crate) enum Entries<'q> {
 impl<'q> Iterator for Entries<'q> {
     type Item = heed::Result<Row<'q>>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         match self {
             Self::None => None,

@@ -79,11 +79,12 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
 
 * A snapshot keeps the pages that it sees. End it soon, or the file grows.
 * The file has places for [so many](Options::readers) snapshots over all processes. Those of killed processes are taken
-  back when a database is opened, and when there is none left.
+  back when a database is opened, after each 64 commits, when the file has reached its limit, and when there is no place
+  left.
 * A process opens a file once, and clones the handle. In a forked child all is an error, and it cannot open the file anew: fork
   before you open it, or let the child execute a program.
 * Two containers that share a file share process numbers, too, or the second one is refused.
-* A file on a network is refused.
+* A file on a network or a cluster is refused.
 * The file grows up to a [limit](Options::limit), and never shrinks. A [copy](Database::copy_to) has no unused pages.
 
 # Without its types
@@ -95,6 +96,7 @@ as a command.
 
 * `tokio`: [`AsyncDatabase`] reads on the task that asks while the file is in memory, and moves to another thread what may
   wait. It is not on by default.
+* `uuid`: fields and keys of the type `uuid::Uuid`. The file has them as `[u8; 16]`. It is not on by default.
 
 # What this crate does not do
 
@@ -122,16 +124,21 @@ mod key_range;
 mod kind;
 mod list;
 mod migration;
+mod opener;
 mod opening;
 mod options;
 mod query;
 mod reading;
 mod record;
+#[cfg(feature = "tokio")]
+mod resident_path;
 mod schema;
 mod snapshot;
 mod stored_record;
 mod transaction;
 mod untyped;
+#[cfg(feature = "uuid")]
+mod uuid;
 mod value;
 
 #[cfg(feature = "tokio")]

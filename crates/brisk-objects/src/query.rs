@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use crate::cursor::Cursor;
-use crate::database::damaged;
+use crate::database::{Table, damaged};
 use crate::error::Error;
 use crate::index::Index;
 use crate::key::{AsKey, AsKeyPrefix, Key, behind, describe_key, encode_open};
@@ -27,7 +27,7 @@ pub struct Query<'t, R: Record, K = <R as Record>::Key> {
 
 enum Held<'t> {
     Borrowed(Reading<'t>),
-    Own(Box<Snapshot>),
+    Own(Box<Snapshot<'static>>),
 }
 
 type Filter<'t, R> = Box<dyn Fn(&ViewOf<'_, R>) -> bool + 't>;
@@ -56,7 +56,7 @@ impl<'t, R: Record> Query<'t, R> {
         Self::new(Held::Borrowed(reading))
     }
 
-    pub(crate) fn of_own(snapshot: Snapshot) -> Self {
+    pub(crate) fn of_own(snapshot: Snapshot<'static>) -> Self {
         Self::new(Held::Own(Box::new(snapshot)))
     }
 
@@ -212,6 +212,8 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
         Ok(Records {
             entries,
             reading,
+            records: reading.inner.collection::<R>()?.records,
+            key: KeyBytes::new(),
             plan: &self.plan,
             sorted: None,
             left: self.plan.limit.unwrap_or(usize::MAX),
@@ -227,6 +229,7 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
     /// As [`Query::iter`].
     pub fn keys(&self) -> Result<Keys<'_, 't, R, K>, Error> {
         Ok(Keys {
+            needs_records: self.plan.needs_records(),
             records: self.iter()?,
             key: PhantomData,
         })
@@ -261,15 +264,25 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
     pub fn count(&self) -> Result<usize, Error> {
         let mut keys = self.keys()?;
         let mut count = 0;
-        while keys.next_entry()?.is_some() {
+        while let Some(entry) = keys.next_entry() {
+            entry?;
             count += 1;
         }
         Ok(count)
     }
 
-    /// What the query does, in words.
+    /// What the query does for records, in words.
     pub fn explain(&self) -> String {
         self.plan.to_string()
+    }
+
+    /// What it does for [`keys`](Self::keys) and [`count`](Self::count), in words.
+    pub fn explain_keys(&self) -> String {
+        Explained {
+            plan: &self.plan,
+            keys_only: true,
+        }
+        .to_string()
     }
 }
 
@@ -284,6 +297,11 @@ impl<R: Record> Plan<'_, R> {
         if self.range.end_before(until) {
             self.parts = None;
         }
+    }
+
+    /// Whether it looks at records even if nobody wants more than keys.
+    fn needs_records(&self) -> bool {
+        !self.filters.is_empty() || self.order.is_some()
     }
 
     /// A number of what it goes through.
@@ -322,10 +340,26 @@ impl<R: Record> Plan<'_, R> {
     }
 }
 
-/// What the query does, one step after another.
+/// What the query does for records.
 impl<R: Record> fmt::Display for Plan<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let index = self.index.and_then(|number| R::SCHEMA.indexes.get(number));
+        let (plan, keys_only) = (self, false);
+        Explained { plan, keys_only }.fmt(f)
+    }
+}
+
+/// What a query does, in words.
+struct Explained<'p, 't, R: Record> {
+    plan: &'p Plan<'t, R>,
+    /// Whether nobody wants more than keys.
+    keys_only: bool,
+}
+
+/// One step after another.
+impl<R: Record> fmt::Display for Explained<'_, '_, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plan = self.plan;
+        let index = plan.index.and_then(|number| R::SCHEMA.indexes.get(number));
         match index {
             Some(index) => write!(f, "{index} of {}", R::SCHEMA.collection)?,
             None => write!(
@@ -335,42 +369,45 @@ impl<R: Record> fmt::Display for Plan<'_, R> {
                 R::SCHEMA.key.join(", ")
             )?,
         }
-        match (&self.range.from, &self.range.until) {
-            _ if self.range.is_empty => f.write_str(", nothing of it")?,
+        match (&plan.range.from, &plan.range.until) {
+            _ if plan.range.is_empty => f.write_str(", nothing of it")?,
             (None, None) => f.write_str(", all of it")?,
-            _ if self.parts.is_some() => {
-                write!(f, ", only {}", self.parts.as_deref().unwrap_or_default())?;
+            _ if plan.parts.is_some() => {
+                write!(f, ", only {}", plan.parts.as_deref().unwrap_or_default())?;
             }
             (Some(from), Some(until)) if behind(from.clone()).as_ref() == Some(until) => {
-                write!(f, ", only {}", (self.describe)(from))?;
+                write!(f, ", only {}", (plan.describe)(from))?;
             }
             (from, until) => {
                 if let Some(from) = from {
-                    write!(f, ", from {}", (self.describe)(from))?;
+                    write!(f, ", from {}", (plan.describe)(from))?;
                 }
                 if let Some(until) = until {
-                    write!(f, ", until {}", (self.describe)(until))?;
+                    write!(f, ", until {}", (plan.describe)(until))?;
                 }
             }
         }
-        if self.is_reversed {
+        if plan.is_reversed {
             f.write_str(", backwards")?;
         }
-        if self.index.is_some() {
-            f.write_str("; look up each record")?;
+        if plan.index.is_some() {
+            f.write_str(match self.keys_only && !plan.needs_records() {
+                true => "; look up no record",
+                false => "; look up each record",
+            })?;
         }
-        match self.filters.len() {
+        match plan.filters.len() {
             0 => {}
             1 => f.write_str("; filter")?,
             filters => write!(f, "; filter by {filters} conditions")?,
         }
-        if self.order.is_some() {
+        if plan.order.is_some() {
             f.write_str("; sort all in memory")?;
         }
-        if self.offset > 0 {
-            write!(f, "; skip {}", self.offset)?;
+        if plan.offset > 0 {
+            write!(f, "; skip {}", plan.offset)?;
         }
-        if let Some(limit) = self.limit {
+        if let Some(limit) = plan.limit {
             write!(f, "; take {limit}")?;
         }
         Ok(())
@@ -384,6 +421,10 @@ type Found<'q, R> = (&'q [u8], ViewOf<'q, R>);
 pub struct Records<'q, 't, R: Record> {
     entries: Entries<'q>,
     reading: Reading<'q>,
+    /// The table of the records.
+    records: Table,
+    /// The key of the record that is being looked up.
+    key: KeyBytes,
     plan: &'q Plan<'t, R>,
     /// If they come in another order than the entries.
     sorted: Option<std::vec::IntoIter<Found<'q, R>>>,
@@ -404,21 +445,23 @@ impl<'q, R: Record> Records<'q, '_, R> {
         })
     }
 
+    #[inline]
     fn next_entry(&mut self) -> Result<Option<Row<'q>>, Error> {
         let next = self.entries.next().transpose();
         next.map_err(|e| self.reading.inner.told(e))
     }
 
-    fn record_of(&self, entry: &'q [u8], value: &'q [u8]) -> Result<ViewOf<'q, R>, Error> {
+    fn record_of(&mut self, entry: &'q [u8], value: &'q [u8]) -> Result<ViewOf<'q, R>, Error> {
         if self.plan.index.is_none() {
             let view = stored_record::view::<R>(entry, value);
             return view.ok_or_else(|| damaged::<R>(entry));
         }
-        let mut key = KeyBytes::new();
-        key.extend_from_slice(self.plan.record_key(entry)?);
-        key.pad();
-        let found = self.reading.get_encoded::<R>(&key)?;
-        found.ok_or_else(|| self.plan.damaged_entry(entry))
+        self.key.clear();
+        self.key.extend_from_slice(self.plan.record_key(entry)?);
+        self.key.pad();
+        let found = self.reading.get_from::<R>(&self.records, &self.key)?;
+        let (_bytes, view) = found.ok_or_else(|| self.plan.damaged_entry(entry))?;
+        Ok(view)
     }
 
     /// The next record that passes the filters, and its entry.
@@ -488,6 +531,7 @@ impl<'q, R: Record> Iterator for Records<'q, '_, R> {
 /// What an index has of the records of a [`Query`], and their keys.
 pub struct Keys<'q, 't, R: Record, K> {
     records: Records<'q, 't, R>,
+    needs_records: bool,
     key: PhantomData<fn() -> K>,
 }
 
@@ -498,9 +542,31 @@ impl<'q, R: Record, K: Key> Keys<'q, '_, R, K> {
     }
 
     /// The next entry, with a look at the record only if something asks for that.
-    fn next_entry(&mut self) -> Result<Option<&'q [u8]>, Error> {
+    // Most scans want no more than entries, and spend as much time here as in LMDB.
+    #[inline]
+    fn next_entry(&mut self) -> Option<Result<&'q [u8], Error>> {
         let records = &mut self.records;
-        if !records.plan.filters.is_empty() || records.plan.order.is_some() {
+        if self.needs_records || records.to_skip > 0 {
+            return self.next_entry_slowly().transpose();
+        }
+        if records.left == 0 {
+            return None;
+        }
+        records.left -= 1;
+        match records.entries.next()? {
+            Ok((entry, _)) => {
+                records.last = Some(entry);
+                Some(Ok(entry))
+            }
+            Err(e) => Some(Err(records.reading.inner.told(e))),
+        }
+    }
+
+    /// The same, with records or an offset.
+    #[inline(never)]
+    fn next_entry_slowly(&mut self) -> Result<Option<&'q [u8]>, Error> {
+        let records = &mut self.records;
+        if self.needs_records {
             return Ok(records.next_record()?.and(records.last));
         }
         if !records.begin_next() {
@@ -512,41 +578,48 @@ impl<'q, R: Record, K: Key> Keys<'q, '_, R, K> {
                 return Ok(None);
             }
         }
-        if let Some((entry, _)) = records.next_entry()? {
+        let next = records.next_entry()?;
+        Ok(next.map(|(entry, _)| {
             records.last = Some(entry);
-            return Ok(Some(entry));
-        }
-        Ok(None)
+            entry
+        }))
     }
 
-    fn next_key(&mut self) -> Result<Option<(K, R::Key)>, Error> {
-        let Some(entry) = self.next_entry()? else {
-            return Ok(None);
-        };
+    #[inline]
+    fn decode(&self, entry: &[u8]) -> Option<(K, R::Key)> {
         let mut rest = entry;
-        let decoded = K::decode(&mut rest).and_then(|key| {
-            // The records themselves are ordered by the key alone.
-            let mut of_record = if self.records.plan.index.is_some() {
-                rest
-            } else {
-                entry
-            };
-            Some((key, R::Key::decode(&mut of_record)?))
-        });
-        let damaged = || self.records.plan.damaged_entry(entry);
-        decoded.map(Some).ok_or_else(damaged)
+        let key = K::decode(&mut rest)?;
+        // The records themselves are ordered by the key alone.
+        let mut of_record = match self.records.plan.index {
+            Some(_) => rest,
+            None => entry,
+        };
+        Some((key, R::Key::decode(&mut of_record)?))
+    }
+
+    #[cold]
+    fn failed(&mut self, e: Error) -> Error {
+        self.records.left = 0;
+        e
     }
 }
 
 impl<R: Record, K: Key> Iterator for Keys<'_, '_, R, K> {
     type Item = Result<(K, R::Key), Error>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.next_key();
-        if next.is_err() {
-            self.records.left = 0;
+        let entry = match self.next_entry()? {
+            Ok(entry) => entry,
+            Err(e) => return Some(Err(self.failed(e))),
+        };
+        match self.decode(entry) {
+            Some(keys) => Some(Ok(keys)),
+            None => {
+                let e = self.records.plan.damaged_entry(entry);
+                Some(Err(self.failed(e)))
+            }
         }
-        next.transpose()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use heed::RoTxn;
 
-use crate::database::{Inner, MOST_KEY, damaged};
+use crate::database::{Inner, MOST_KEY, Table, damaged};
 use crate::error::Error;
 use crate::key::AsKey;
 use crate::key_bytes::KeyBytes;
@@ -41,12 +41,22 @@ impl<'t> Reading<'t> {
     /// The same, with its bytes in the file.
     #[inline]
     pub(crate) fn get_stored<R: Record>(self, key: &[u8]) -> Result<Option<Stored<'t, R>>, Error> {
-        self.inner.check_process()?;
         let collection = self.inner.collection::<R>()?;
+        self.get_from::<R>(&collection.records, key)
+    }
+
+    /// The same from the table of the records.
+    #[inline]
+    pub(crate) fn get_from<R: Record>(
+        self,
+        records: &Table,
+        key: &[u8],
+    ) -> Result<Option<Stored<'t, R>>, Error> {
+        self.inner.check_process()?;
         if key.is_empty() || key.len() > MOST_KEY {
             return Ok(None);
         }
-        let found = collection.records.get(self.txn, key);
+        let found = records.get(self.txn, key);
         match found.map_err(|e| self.inner.told(e))? {
             Some(bytes) => {
                 let view = stored_record::view::<R>(key, bytes);
@@ -62,13 +72,14 @@ impl<'t> Reading<'t> {
         self,
         keys: impl IntoIterator<Item = Q>,
     ) -> Result<Vec<Option<ViewOf<'t, R>>>, Error> {
-        let encoded = keys.into_iter().map(|key| {
-            let mut bytes = KeyBytes::new();
-            key.encode_key(&mut bytes);
-            bytes.pad();
-            bytes
-        });
-        let keys: Vec<KeyBytes> = encoded.collect();
+        self.get_many_encoded::<R>(&encoded::<R, Q>(keys))
+    }
+
+    /// The same of keys that are padded.
+    pub(crate) fn get_many_encoded<R: Record>(
+        self,
+        keys: &[KeyBytes],
+    ) -> Result<Vec<Option<ViewOf<'t, R>>>, Error> {
         let mut found = Vec::new();
         found.resize_with(keys.len(), || None);
         let mut places: Vec<_> = keys.iter().zip(&mut found).collect();
@@ -85,4 +96,17 @@ impl<'t> Reading<'t> {
         let len = collection.records.len(self.txn);
         len.map_err(|e| self.inner.told(e))
     }
+}
+
+/// Keys as their table has them.
+pub(crate) fn encoded<R: Record, Q: AsKey<R::Key>>(
+    keys: impl IntoIterator<Item = Q>,
+) -> Vec<KeyBytes> {
+    let encoded = keys.into_iter().map(|key| {
+        let mut bytes = KeyBytes::new();
+        key.encode_key(&mut bytes);
+        bytes.pad();
+        bytes
+    });
+    encoded.collect()
 }

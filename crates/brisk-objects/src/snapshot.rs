@@ -9,21 +9,54 @@ use crate::reading::Reading;
 use crate::record::{Record, ViewOf};
 
 /// All records of a database, as they were at one moment. It can be used by another thread.
-pub struct Snapshot {
+pub struct Snapshot<'d> {
     /// Some, until this is dropped.
-    txn: Option<RoTxn<'static, WithoutTls>>,
-    database: Database,
+    txn: Option<RoTxn<'d, WithoutTls>>,
+    of: Of<'d>,
 }
 
-impl Snapshot {
-    pub(crate) fn begin(database: &Database) -> Result<Self, Error> {
-        let txn = Some(database.inner.read()?);
-        let database = database.clone();
-        Ok(Self { txn, database })
+/// The database that a snapshot is of.
+enum Of<'d> {
+    Borrowed(&'d Inner),
+    Own(Database),
+}
+
+impl<'d> Snapshot<'d> {
+    #[inline]
+    pub(crate) fn begin(database: &'d Database) -> Result<Self, Error> {
+        let inner = &*database.inner;
+        let txn = Some(inner.read(|| inner.env.read_txn())?);
+        let of = Of::Borrowed(inner);
+        Ok(Self { txn, of })
+    }
+}
+
+impl Snapshot<'static> {
+    pub(crate) fn begin_owned(database: &Database) -> Result<Self, Error> {
+        let inner = &database.inner;
+        let txn = Some(inner.read(|| inner.env.clone().static_read_txn())?);
+        let of = Of::Own(database.clone());
+        Ok(Self { txn, of })
+    }
+}
+
+impl Snapshot<'_> {
+    #[inline]
+    fn inner(&self) -> &Inner {
+        match &self.of {
+            Of::Borrowed(inner) => inner,
+            Of::Own(database) => &database.inner,
+        }
+    }
+
+    /// The number of the last transaction that it sees.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn number(&self) -> usize {
+        self.txn.as_ref().expect("only drop takes it").id()
     }
 
     pub(crate) fn reading(&self) -> Reading<'_> {
-        let inner: &Inner = &self.database.inner;
+        let inner = self.inner();
         let txn = self.txn.as_ref().expect("only drop takes it");
         Reading { txn, inner }
     }
@@ -79,17 +112,17 @@ impl Snapshot {
     }
 }
 
-impl Drop for Snapshot {
+impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        if self.database.inner.check_process().is_err() {
+        if self.inner().check_process().is_err() {
             // Its place among the readers is the parent's.
             std::mem::forget(self.txn.take());
         }
     }
 }
 
-impl std::fmt::Debug for Snapshot {
+impl std::fmt::Debug for Snapshot<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Snapshot").field(&self.database).finish()
+        f.debug_tuple("Snapshot").field(&self.inner().path).finish()
     }
 }

@@ -83,10 +83,13 @@ pub(crate) fn unchecked<R: Record>(bytes: &[u8]) -> Option<ViewOf<'_, R>> {
     Place::of_value::<R>(value).map(R::view_at)
 }
 
-/// The view of a record under a key, if it is what was stored there.
+/// The view of a record under a key, if it is what was stored there. All keys and records are padded, so it lies at a multiple
+/// of 8 bytes: one that does not was not written by this crate.
 #[inline]
 pub(crate) fn view<'a, R: Record>(key: &[u8], bytes: &'a [u8]) -> Option<ViewOf<'a, R>> {
-    debug_assert!(bytes.as_ptr().addr().is_multiple_of(8));
+    if !bytes.as_ptr().addr().is_multiple_of(8) {
+        return None;
+    }
     view_of_copy::<R>(key, bytes)
 }
 
@@ -102,4 +105,35 @@ pub(crate) fn view_of_copy<'a, R: Record>(key: &[u8], bytes: &'a [u8]) -> Option
 pub(crate) fn value_of<'a>(fingerprint: u64, key: &[u8], bytes: &'a [u8]) -> Option<&'a [u8]> {
     let (check, value) = bytes.split_first_chunk::<CHECK>()?;
     (u64::from_le_bytes(*check) == check_of(fingerprint, key, value)).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(crate::Record, Debug)]
+    struct Line {
+        #[key]
+        id: u64,
+        text: String,
+    }
+
+    #[test]
+    fn a_record_lies_at_a_multiple_of_8_bytes() {
+        let text = "text".to_owned();
+        let mut bytes = Vec::new();
+        encode(&Line { id: 1, text }, &mut bytes).unwrap();
+        let key = 1u64.to_be_bytes();
+        seal::<Line>(&mut bytes, &key);
+        let mut room = vec![0; bytes.len() + 16];
+        let first = room.as_ptr().align_offset(8);
+        for shift in 0..8 {
+            let at = first + shift;
+            let copy = &mut room[at..at + bytes.len()];
+            copy.copy_from_slice(&bytes);
+            let found = view::<Line>(&key, copy).map(|view| view.text().to_owned());
+            assert_eq!(found.is_some(), shift == 0, "{shift}");
+            assert!(view_of_copy::<Line>(&key, copy).is_some());
+        }
+    }
 }

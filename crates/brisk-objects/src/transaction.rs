@@ -20,14 +20,25 @@ pub struct Transaction<'d> {
     /// Some, until the transaction ends.
     txn: Option<RwTxn<'d>>,
     inner: &'d Inner,
-    /// The next automatic keys of collections, by the places of those.
-    next: Vec<(usize, u64)>,
+    next: Vec<NextKey>,
+    /// Whether something was written. LMDB gives the number of a transaction that has written nothing to the next one.
+    has_written: bool,
     /// Whether a change was left half done. Then it cannot be committed.
     has_failed: bool,
     /// The record that is being written.
     bytes: Vec<u8>,
     /// The record that it replaces.
     before: Vec<u8>,
+    /// What changes in the indexes with it.
+    changes: Vec<Change>,
+}
+
+/// The next automatic key of a collection.
+struct NextKey {
+    /// The place of the collection.
+    place: usize,
+    stored: Option<u64>,
+    next: u64,
 }
 
 /// What is to happen if there is a record of the key, or none.
@@ -43,6 +54,9 @@ struct Change {
     number: usize,
     before: Option<KeyBytes>,
     after: Option<KeyBytes>,
+    /// How many bytes of the entry that comes are the value of a unique index. None if the index is not unique, or if a part
+    /// of the value is missing.
+    unique: Option<usize>,
 }
 
 impl<'d> Transaction<'d> {
@@ -59,9 +73,11 @@ impl<'d> Transaction<'d> {
             txn: Some(txn),
             inner,
             next: Vec::new(),
+            has_written: false,
             has_failed: false,
             bytes: Vec::new(),
             before: Vec::new(),
+            changes: Vec::new(),
         })
     }
 
@@ -163,11 +179,13 @@ impl<'d> Transaction<'d> {
             if found {
                 let view = stored_record::unchecked::<R>(&before);
                 let view = view.ok_or_else(|| damaged::<R>(&bytes))?;
-                let changes = changes::<R>(Some(&view), None)?;
+                let mut changes = Vec::new();
+                add_changes::<R>(Some(&view), None, &mut changes)?;
                 self.apply(|txn| {
                     collection.records.delete(txn, &bytes)?;
                     write_entries(txn, collection, &changes)
                 })?;
+                self.has_written = true;
             }
             Ok(found)
         });
@@ -183,23 +201,32 @@ impl<'d> Transaction<'d> {
     pub fn commit(mut self) -> Result<(), Error> {
         let next = mem::take(&mut self.next);
         let (inner, about) = (self.inner, self.inner.about);
+        let mut has_written = self.has_written;
         self.apply(|txn| {
-            for (place, key) in next {
-                if let Some(collection) = inner.collections.get(place) {
+            for NextKey {
+                place,
+                stored,
+                next,
+            } in next
+            {
+                let collection = inner.collections.get(place);
+                if let Some(collection) = collection.filter(|_| stored != Some(next)) {
                     let name = next_key(collection.schema.collection);
-                    about.put(txn, name.as_bytes(), &key.to_le_bytes())?;
+                    about.put(txn, name.as_bytes(), &next.to_le_bytes())?;
+                    has_written = true;
                 }
             }
             Ok(())
         })?;
-        self.inner.check_process()?;
-        match self.txn.take() {
-            Some(txn) => {
-                // Before the next one can begin.
-                *self.inner.writer() = None;
-                txn.commit().map_err(|e| self.inner.told(e))
-            }
-            None => Err(Error::Failed),
+        inner.check_process()?;
+        let txn = self.txn.take().ok_or(Error::Failed)?;
+        let number = txn.id();
+        // Before the next one can begin.
+        *inner.writer() = None;
+        txn.commit().map_err(|e| inner.told(e))?;
+        match has_written {
+            true => inner.committed(number),
+            false => Ok(()),
         }
     }
 
@@ -230,8 +257,9 @@ impl<'d> Transaction<'d> {
     /// Returns the key, padded.
     fn put<R: Record>(&mut self, record: &R, mode: Mode) -> Result<KeyBytes, Error> {
         let (mut bytes, mut before) = (mem::take(&mut self.bytes), mem::take(&mut self.before));
-        let done = self.put_by(record, mode, &mut bytes, &mut before);
-        (self.bytes, self.before) = (bytes, before);
+        let mut changes = mem::take(&mut self.changes);
+        let done = self.put_by(record, mode, &mut bytes, (&mut before, &mut changes));
+        (self.bytes, self.before, self.changes) = (bytes, before, changes);
         done
     }
 
@@ -240,7 +268,7 @@ impl<'d> Transaction<'d> {
         record: &R,
         mode: Mode,
         bytes: &mut Vec<u8>,
-        before: &mut Vec<u8>,
+        (before, changes): (&mut Vec<u8>, &mut Vec<Change>),
     ) -> Result<KeyBytes, Error> {
         let collection = self.inner.collection::<R>()?;
         stored_record::encode(record, bytes)?;
@@ -249,7 +277,7 @@ impl<'d> Transaction<'d> {
             let next = self.next_key::<R>()?;
             stored_record::set_auto_key::<R>(bytes, next);
         }
-        let (key, changes) = self.plan::<R>(collection, mode, bytes, before)?;
+        let key = self.plan::<R>(collection, mode, bytes, (before, changes))?;
         if R::AUTO_KEY_AT.is_some() && !chooses {
             let own = u64::decode(&mut &*key).unwrap_or(0);
             let next = self.next_place::<R>()?;
@@ -268,7 +296,7 @@ impl<'d> Transaction<'d> {
                     Ok(())
                 }
                 Err(e) => Err(e),
-                Ok(()) => write_entries(txn, collection, &changes),
+                Ok(()) => write_entries(txn, collection, changes),
             }
         })?;
         match exists {
@@ -276,18 +304,21 @@ impl<'d> Transaction<'d> {
                 collection: R::SCHEMA.collection,
                 key: describe_key::<R::Key>(&key),
             }),
-            false => Ok(key),
+            false => {
+                self.has_written = true;
+                Ok(key)
+            }
         }
     }
 
-    /// The key of a record, padded, and what changes in the indexes. `before` is where that goes which it replaces.
+    /// The key of a record, padded. `before` is where that goes which it replaces, and `changes` what changes in the indexes.
     fn plan<R: Record>(
         &self,
         collection: &Collection,
         mode: Mode,
         bytes: &[u8],
-        before: &mut Vec<u8>,
-    ) -> Result<(KeyBytes, Vec<Change>), Error> {
+        (before, changes): (&mut Vec<u8>, &mut Vec<Change>),
+    ) -> Result<KeyBytes, Error> {
         let after = stored_record::unchecked::<R>(bytes).ok_or(Error::Failed)?;
         let key = stored_record::key_of::<R>(&after);
         check_key_len::<R>("a key", key.len())?;
@@ -303,9 +334,10 @@ impl<'d> Transaction<'d> {
             true => stored_record::unchecked::<R>(before),
             false => None,
         };
-        let changes = changes::<R>(old.as_ref(), Some(&after))?;
-        self.check_unique::<R>(collection, &changes, &after)?;
-        Ok((key, changes))
+        changes.clear();
+        add_changes::<R>(old.as_ref(), Some(&after), changes)?;
+        self.check_unique::<R>(collection, changes)?;
+        Ok(key)
     }
 
     /// The next automatic key. Keys are not used again, whatever is deleted.
@@ -329,19 +361,17 @@ impl<'d> Transaction<'d> {
             .iter()
             .position(is_it)
             .unwrap_or(usize::MAX);
-        if let Some(at) = self.next.iter().position(|(known, _)| *known == place) {
-            return self
-                .next
-                .get_mut(at)
-                .map(|(_, next)| next)
-                .ok_or(Error::Failed);
+        if let Some(at) = self.next.iter().position(|known| known.place == place) {
+            let known = self.next.get_mut(at).map(|known| &mut known.next);
+            return known.ok_or(Error::Failed);
         }
         let reading = self.reading()?;
         let name = next_key(R::SCHEMA.collection);
         let stored = inner.about.get(reading.txn, name.as_bytes());
         let stored = stored.map_err(|e| inner.told(e))?;
-        let next = stored.and_then(|bytes| bytes.try_into().ok());
-        let mut next = next.map_or(1, u64::from_le_bytes);
+        let stored = stored.and_then(|bytes| bytes.try_into().ok());
+        let stored = stored.map(u64::from_le_bytes);
+        let mut next = stored.unwrap_or(1);
         // Some may have been stored under keys of their own, before keys were chosen.
         let last = collection
             .records
@@ -350,8 +380,12 @@ impl<'d> Transaction<'d> {
         if let Some(last) = last.and_then(|(last, _)| u64::decode(&mut &*last)) {
             next = next.max(last.saturating_add(1));
         }
-        self.next.push((place, next));
-        let added = self.next.last_mut().map(|(_, next)| next);
+        self.next.push(NextKey {
+            place,
+            stored,
+            next,
+        });
+        let added = self.next.last_mut().map(|added| &mut added.next);
         added.ok_or(Error::Failed)
     }
 
@@ -360,30 +394,25 @@ impl<'d> Transaction<'d> {
         &self,
         collection: &Collection,
         changes: &[Change],
-        after: &ViewOf<'_, R>,
     ) -> Result<(), Error> {
         for change in changes {
-            let schema = collection.schema.indexes.get(change.number);
             let table = collection.indexes.get(change.number);
-            let (Some(schema), Some(table), Some(entry)) = (schema, table, &change.after) else {
+            let (Some(table), Some(entry), Some(len)) = (table, &change.after, change.unique)
+            else {
                 continue;
             };
-            let mut value = KeyBytes::new();
-            let is_whole = R::encode_index_key(after, change.number, &mut value);
-            if !schema.is_unique || !is_whole {
-                continue;
-            }
+            let value = entry.get(..len).unwrap_or_default();
             let txn = self.reading()?.txn;
             let found = match value.is_empty() {
                 true => table.first(txn),
-                false => table.get_greater_than_or_equal_to(txn, &value),
+                false => table.get_greater_than_or_equal_to(txn, value),
             };
             let found = found.map_err(|e| self.inner.told(e))?;
             // Not its own, which goes or is there already.
             let is_own =
                 |found: &[u8]| change.before.as_deref() == Some(found) || **entry == *found;
             if let Some((found, _)) = found
-                && found.starts_with(&value)
+                && found.starts_with(value)
                 && !is_own(found)
             {
                 return Err(not_unique::<R>(change.number, entry));
@@ -394,20 +423,23 @@ impl<'d> Transaction<'d> {
 }
 
 /// What changes in the indexes when a record takes the place of another.
-fn changes<R: Record>(
+fn add_changes<R: Record>(
     before: Option<&ViewOf<'_, R>>,
     after: Option<&ViewOf<'_, R>>,
-) -> Result<Vec<Change>, Error> {
-    let entry = |view: &ViewOf<'_, R>, number| {
-        let mut entry = KeyBytes::new();
-        R::encode_index_key(view, number, &mut entry);
-        R::encode_key_of(view, &mut entry);
-        entry
-    };
-    let mut changes = Vec::new();
-    for number in 0..R::SCHEMA.indexes.len() {
-        let before = before.map(|view| entry(view, number));
-        let after = after.map(|view| entry(view, number));
+    changes: &mut Vec<Change>,
+) -> Result<(), Error> {
+    for (number, index) in R::SCHEMA.indexes.iter().enumerate() {
+        let mut unique = None;
+        let entry = |view: &ViewOf<'_, R>, unique: &mut Option<usize>| {
+            let mut entry = KeyBytes::new();
+            let is_whole = R::encode_index_key(view, number, &mut entry);
+            *unique = Some(entry.len()).filter(|_| index.is_unique && is_whole);
+            R::encode_key_of(view, &mut entry);
+            entry
+        };
+        let before = before.map(|view| entry(view, &mut unique));
+        // The last one says what must be unique.
+        let after = after.map(|view| entry(view, &mut unique));
         if let Some(after) = &after {
             check_key_len::<R>("an entry of an index", after.len())?;
         }
@@ -416,10 +448,11 @@ fn changes<R: Record>(
                 number,
                 before,
                 after,
+                unique,
             });
         }
     }
-    Ok(changes)
+    Ok(())
 }
 
 fn write_entries(
@@ -461,5 +494,79 @@ impl fmt::Debug for Transaction<'_> {
             .field("path", &self.inner.path)
             .field("has_failed", &self.has_failed)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::database::Database;
+    use crate::opening::ABOUT;
+    use crate::options::Options;
+
+    #[derive(crate::Record, Debug, Clone)]
+    struct Line {
+        #[key(auto)]
+        id: u64,
+        text: String,
+    }
+
+    fn open(home: &tempfile::TempDir) -> Database {
+        let options = Options::new().collection::<Line>().limit(1 << 20);
+        let path = home.path().join("lines.db");
+        #[expect(unsafe_code, reason = "nothing but LMDB writes to the file")]
+        // SAFETY: nothing but LMDB writes to the file.
+        let opened = unsafe { options.open(&path) };
+        opened.unwrap()
+    }
+
+    fn line(id: u64) -> Line {
+        let text = "text".to_owned();
+        Line { id, text }
+    }
+
+    #[test]
+    fn nobody_compares_layouts_after_a_commit_of_this_program() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let db = open(&home);
+        let seen = || db.inner.seen.load(Ordering::Relaxed);
+        let newest = || db.inner.env.info().last_txn_id;
+        for number in 1..4 {
+            db.write(|tx| tx.insert(&line(0))).unwrap();
+            assert_eq!(seen(), newest());
+            db.write(|tx| tx.update(&line(number))).unwrap();
+            assert_eq!(seen(), newest());
+        }
+        db.write(|tx| tx.delete::<Line>(2u64)).unwrap();
+        assert_eq!(seen(), newest());
+        // The next transaction that writes has the number of one that has written nothing, and may be of another program.
+        let before = newest();
+        db.write(|tx| tx.delete::<Line>(2u64)).unwrap();
+        assert!(db.write(|tx| tx.update(&line(9))).is_err());
+        db.begin().unwrap().commit().unwrap();
+        assert_eq!((seen(), newest()), (before, before));
+    }
+
+    #[test]
+    fn the_next_key_is_written_only_if_it_is_another_one() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let db = open(&home);
+        // Where the table is in which it stands. Each change of a page moves it.
+        let place = || {
+            let txn = db.inner.env.read_txn().unwrap();
+            let root: Table = db.inner.env.open_database(&txn, None).unwrap().unwrap();
+            let found = root.get(&txn, ABOUT.as_bytes()).unwrap();
+            found.unwrap().to_vec()
+        };
+        db.write(|tx| tx.insert(&line(0))).unwrap();
+        let before = place();
+        db.write(|tx| tx.update(&line(1))).unwrap();
+        db.write(|tx| tx.upsert(&line(1))).unwrap();
+        assert_eq!(place(), before);
+        db.write(|tx| tx.upsert(&line(5))).unwrap();
+        assert_ne!(place(), before);
+        assert_eq!(db.write(|tx| tx.insert(&line(0))).unwrap(), 6);
     }
 }

@@ -1,9 +1,6 @@
 //! A database for tasks.
 
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use brisk_objects::{AsyncDatabase, Database, Error, Options, Record};
 
@@ -15,8 +12,20 @@ struct Line {
     text: String,
 }
 
+/// A text of any length, because there is no index of it.
+#[derive(Record, Debug, Clone, PartialEq)]
+struct Text {
+    #[key(auto)]
+    id: u64,
+    text: String,
+}
+
+fn text_of(text: String) -> Text {
+    Text { id: 0, text }
+}
+
 fn open(path: &std::path::Path) -> Database {
-    let options = Options::new().collection::<Line>();
+    let options = Options::new().collection::<Line>().collection::<Text>();
     // SAFETY: nothing else writes to the file.
     unsafe { options.open(path) }.unwrap()
 }
@@ -38,7 +47,6 @@ async fn reads_of_a_file_in_memory_stay_on_the_task() {
         .await
         .unwrap();
     assert_eq!(id, 2000);
-    // The first one looks whether the file is in memory.
     for _ in 0..500 {
         let found = db.get::<Line>(id).await.unwrap();
         assert_eq!(found.unwrap().text, "1999");
@@ -59,42 +67,115 @@ async fn reads_of_a_file_in_memory_stay_on_the_task() {
     assert_eq!(count.await.unwrap(), 111);
 }
 
+/// Faults of this thread that have waited for a disk.
+fn waits_of_this_thread() -> i64 {
+    // SAFETY: it is made of numbers, for which zeros are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the call writes a whole `rusage` to where one is.
+    let done = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    assert_eq!(done, 0);
+    usage.ru_majflt
+}
+
 #[tokio::test]
 async fn a_read_of_a_file_that_is_not_in_memory_lets_other_tasks_run() {
+    const LINES: u64 = 300_000;
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = home.path().join("lines.db");
     let db = open(&path);
-    db.write(|tx| {
-        (0..50_000).try_for_each(|number: u64| tx.insert(&line(&number.to_string())).map(|_key| ()))
-    })
-    .unwrap();
-    let db = AsyncDatabase::new(db).unwrap();
+    let text = |id: u64| format!("{id:0100}");
+    db.write(|tx| (1..=LINES).try_for_each(|id| tx.insert(&line(&text(id))).map(|_key| ())))
+        .unwrap();
     let file = std::fs::File::open(&path).unwrap();
     let len = file.metadata().unwrap().size();
     let all = len.div_ceil(brisk_io::page_size() as u64);
-    let ticks = Arc::new(AtomicU64::new(0));
-    let ends = Arc::new(AtomicBool::new(false));
-    let (counted, ended) = (Arc::clone(&ticks), Arc::clone(&ends));
-    let other = tokio::spawn(async move {
-        while !ended.load(Ordering::Relaxed) {
-            counted.fetch_add(1, Ordering::Relaxed);
-            tokio::task::yield_now().await;
-        }
-    });
-    for id in [1, 20_000, 50_000] {
-        // What was read before is believed to be in memory for a while.
-        std::thread::sleep(Duration::from_millis(150));
+    // One read ahead does not bring all of it.
+    assert!(len > 64 << 20);
+    let evict = || {
         brisk_io::evict(&file).unwrap();
-        assert!(brisk_io::cached_pages(&file, 0, len).unwrap() < all);
-        let before = ticks.load(Ordering::Relaxed);
+        assert!(brisk_io::cached_pages(&file, 0, len).unwrap() < all / 2);
+    };
+    evict();
+    let db = AsyncDatabase::new(db).unwrap();
+    // The first one brings what all need: the pages of the program, too.
+    let mut waits = 0;
+    for (number, id) in [1_000, 20_000, 100_000, 200_000, 280_000]
+        .into_iter()
+        .enumerate()
+    {
+        evict();
+        let moved = db.counts().moved;
         let found = db.get::<Line>(id).await.unwrap().unwrap();
-        assert_eq!(found.text, (id - 1).to_string());
-        // This runtime has one thread, so the other task ran because the read was elsewhere.
-        assert!(ticks.load(Ordering::Relaxed) > before);
+        assert_eq!(found.text, text(id));
+        assert_eq!(db.counts().moved, moved + 1);
+        // All pages on the way are in memory now, though most of the file is not.
+        let inline = db.counts().inline;
+        for _ in 0..10 {
+            let found = db.get::<Line>(id).await.unwrap().unwrap();
+            assert_eq!(found.text, text(id));
+        }
+        let found = db.get_many::<Line, _>([id, LINES + 1, id]).await.unwrap();
+        assert_eq!(found.iter().flatten().count(), 2);
+        assert!(db.counts().inline > inline + 5, "{:?}", db.counts());
+        if number == 0 {
+            waits = waits_of_this_thread();
+        }
     }
-    ends.store(true, Ordering::Relaxed);
-    other.await.unwrap();
-    assert_eq!((db.counts().inline, db.counts().moved), (0, 3));
+    // All tasks run on this thread, and it never waited for the disk.
+    assert_eq!(waits_of_this_thread(), waits);
+    // Nobody knows which pages a query needs, so it moves.
+    evict();
+    let moved = db.counts().moved;
+    let count = db.read(|snapshot| snapshot.query::<Line>().range(5..15u64).count());
+    assert_eq!((count.await.unwrap(), db.counts().moved), (10, moved + 1));
+}
+
+/// Records of several pages, tables that are empty, and states that another transaction has made.
+#[tokio::test]
+async fn a_get_on_the_task_finds_what_a_get_elsewhere_does() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = home.path().join("lines.db");
+    // In no state of this file is all of it in memory: behind its pages is a hole.
+    let db = open(&path);
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(256 << 20)
+        .unwrap();
+    let db = AsyncDatabase::new(db).unwrap();
+    assert_eq!(db.get::<Text>(1u64).await.unwrap(), None);
+    let mut lines = Vec::new();
+    for round in 0..40 {
+        let mut added: Vec<Text> = (0..25).map(|n| text_of(format!("{round} {n}"))).collect();
+        if let Some(last) = added.last_mut() {
+            last.text = "long".repeat(1000 * round);
+        }
+        let keys = db.write({
+            let added = added.clone();
+            move |tx| {
+                added
+                    .iter()
+                    .map(|line| tx.insert(line))
+                    .collect::<Result<Vec<u64>, _>>()
+            }
+        });
+        for (line, id) in added.iter_mut().zip(keys.await.unwrap()) {
+            line.id = id;
+        }
+        lines.extend(added);
+        for wanted in lines.iter().rev().step_by(13) {
+            assert_eq!(
+                db.get::<Text>(wanted.id).await.unwrap().as_ref(),
+                Some(wanted)
+            );
+        }
+        assert_eq!(db.get::<Text>(5_000_000u64).await.unwrap(), None);
+        let ids: Vec<u64> = lines.iter().map(|line| line.id).rev().take(200).collect();
+        let found = db.get_many::<Text, _>(ids).await.unwrap();
+        assert!(found.iter().flatten().eq(lines.iter().rev().take(200)));
+    }
+    assert!(db.counts().inline > 1000, "{:?}", db.counts());
 }
 
 #[tokio::test]

@@ -377,7 +377,11 @@ fn query_explains_itself() {
         explain(&[
             "--by", "customer", "--prefix", "a", "--after", "2", "--count"
         ]),
-        "index customer(customer) of invoices, only \"a\"…, after 2; look up each record; count\n"
+        "index customer(customer) of invoices, only \"a\"…, after 2; look up no record; count\n"
+    );
+    assert_eq!(
+        explain(&["--by", "customer", "--where", "id<2", "--count"]),
+        "index customer(customer) of invoices, all of it; look up each record; only where id<2; count\n"
     );
 }
 

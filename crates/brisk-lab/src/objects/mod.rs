@@ -26,6 +26,7 @@ use super::cold::Chill;
 use super::jobs::{self, ColdDisk, Coldness, Program, Values};
 use super::load::{ATTEMPTS, LeftOut, directory_on_disk, ensure_room, processors};
 use super::machine::Machine;
+use super::read_ahead;
 use super::reclaim;
 use super::undo::Undo;
 use brisk::{Rate, say, write_whole};
@@ -90,6 +91,7 @@ impl ObjectsLab {
                 runs: self.runs,
                 seed: self.seed,
                 disk: self.disk.map(|rate| rate.to_string()),
+                read_ahead_kib: read_ahead::present(&work)?,
                 coldness: Coldness::default(),
             },
             rows: Vec::new(),

@@ -40,6 +40,9 @@ pub struct ObjectsSettings {
     /// The limit of the disk in the cold figures, as it was given.
     #[serde(default)]
     pub disk: Option<String>,
+    /// What the kernel reads ahead on the disk of the stores. None if there is no disk, and in older results.
+    #[serde(default)]
+    pub read_ahead_kib: Option<u32>,
     #[serde(flatten)]
     pub coldness: Coldness,
 }

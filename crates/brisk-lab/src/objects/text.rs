@@ -6,8 +6,9 @@ use super::super::load::answers::interval;
 use super::super::reclaim;
 use super::super::statistics::{Ratio, Spread};
 use super::super::table::escaped_text;
-use super::super::titled_table::{Table, at_most, number};
+use super::super::titled_table::{Table, at_most, number, verdict};
 use super::results::{Figure, ObjectsResults};
+use super::worker::ONE_BY_ONE;
 use brisk::page::Page;
 use brisk::page::chart::{self, Whose};
 
@@ -89,6 +90,34 @@ const GOALS_OF: [Goal; 13] = [
     },
 ];
 
+/// As many milliseconds as the records of one figure may take, warm and one by one.
+const MOST_MILLISECONDS: f64 = 2.0;
+
+/// The rows of that goal.
+fn reached_in_time(results: &ObjectsResults) -> Vec<[String; 4]> {
+    let mut rows = Vec::new();
+    for figure in [Figure::OneByOne, Figure::OneByOneNear] {
+        let mut row = |name: &str, what: String| {
+            let milliseconds = results
+                .values(figure, OURS, name)
+                .iter()
+                .map(|ns| ns * ONE_BY_ONE as f64 / 1e6)
+                .collect::<Vec<_>>();
+            if let Some(Spread { median, min, max }) = Spread::of(&milliseconds) {
+                rows.push([
+                    what,
+                    format!("<= {MOST_MILLISECONDS} ms"),
+                    format!("{} ({}-{}) ms", number(median), number(min), number(max)),
+                    verdict(median <= MOST_MILLISECONDS),
+                ]);
+            }
+        };
+        row("ns", format!("{}, all of them", title(figure)));
+        row("again_ns", "the same, again".to_owned());
+    }
+    rows
+}
+
 fn reached(results: &ObjectsResults) -> Table<4> {
     let rng = &mut fastrand::Rng::with_seed(results.settings.seed);
     let mut rows = Vec::new();
@@ -106,6 +135,7 @@ fn reached(results: &ObjectsResults) -> Table<4> {
             row("again_ns", format!("the same, again, to {peer}"));
         }
     }
+    rows.extend(reached_in_time(results));
     Table {
         title: "What brisk is to reach".to_owned(),
         head: GOALS,
@@ -123,10 +153,10 @@ fn title(figure: Figure) -> &'static str {
         Figure::ScanKeys => "Scan an index of 10,000 entries, without the records",
         Figure::ScanRecords => "Scan an index of 10,000 entries, with the records",
         Figure::InsertFull => {
-            "Insert with two indexes, 1,000 for each commit, which waits for the disk"
+            "Insert 20,000 records with two indexes into an empty store, 1,000 for each commit, which waits for the disk"
         }
         Figure::InsertNormal => {
-            "Insert with two indexes, 1,000 for each commit, of which a loss of power may undo the last"
+            "Insert 200,000 records with two indexes into an empty store, 1,000 for each commit, of which a loss of power may undo the last"
         }
     }
 }
@@ -200,6 +230,9 @@ fn conditions(results: &ObjectsResults) -> String {
         too_few(made as usize),
         reclaim::sentence(&results.stopped),
     );
+    if let Some(kib) = results.settings.read_ahead_kib {
+        text += &format!(" The kernel reads ahead {kib} KiB on this disk.");
+    }
     if results.rows.iter().any(|row| row.figure.is_cold()) {
         text += &results.settings.coldness.sentences();
     }

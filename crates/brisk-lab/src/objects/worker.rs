@@ -158,7 +158,7 @@ const FILLED_BATCH: u64 = 20_000;
 /// How many records are read by key, within one transaction.
 const GETS: u64 = 100_000;
 /// How many are read one by one: as many as in the article of SiaqoDb.
-const ONE_BY_ONE: u64 = 5_000;
+pub(super) const ONE_BY_ONE: u64 = 5_000;
 /// How many accounts are scanned: about 10,000 records.
 const SCANNED: u32 = 100;
 

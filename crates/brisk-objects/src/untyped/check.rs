@@ -44,7 +44,7 @@ impl UntypedCollection<'_> {
         mut found: impl FnMut(Fault) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut records = 0u64;
-        let txn = self.database.txn();
+        let txn = self.database.txn()?;
         for row in self.parts.records.iter(txn).map_err(Error::from)? {
             let (key, bytes) = row.map_err(Error::from)?;
             records = records.saturating_add(1);
@@ -97,7 +97,7 @@ impl UntypedCollection<'_> {
         for (index, table) in pairs {
             let (entry, ..) = self.schema().entry_of(index.fields, record);
             let is_there = entry.len() <= crate::database::MOST_KEY
-                && table.get(self.database.txn(), &entry)?.is_some();
+                && table.get(self.database.txn()?, &entry)?.is_some();
             if !is_there {
                 let what = "there is no entry for this record".to_owned();
                 faults.push(self.fault(Some(index), key, what));
@@ -116,7 +116,7 @@ impl UntypedCollection<'_> {
         let (Some(index), Some(table)) = (index, self.parts.indexes.get(number)) else {
             return Ok(());
         };
-        let txn = self.database.txn();
+        let txn = self.database.txn()?;
         let kinds = schema.types_of(index.fields);
         // The value of the entry before, if no part of it is missing.
         let mut last: Option<Vec<u8>> = None;
@@ -161,7 +161,7 @@ impl UntypedCollection<'_> {
         key: &[u8],
     ) -> Result<Option<String>, Error> {
         let allowed = 1..=crate::database::MOST_KEY;
-        let txn = self.database.txn();
+        let txn = self.database.txn()?;
         let bytes = match allowed.contains(&key.len()) {
             true => self.parts.records.get(txn, key)?,
             false => None,

@@ -161,7 +161,7 @@ impl<'d> UntypedCollection<'d> {
     ///
     /// Those of the system.
     pub fn len(&self) -> Result<u64, Error> {
-        Ok(self.parts.records.len(self.database.txn())?)
+        Ok(self.parts.records.len(self.database.txn()?)?)
     }
 
     /// Whether there is no record.
@@ -170,7 +170,7 @@ impl<'d> UntypedCollection<'d> {
     ///
     /// Those of the system.
     pub fn is_empty(&self) -> Result<bool, Error> {
-        Ok(self.parts.records.is_empty(self.database.txn())?)
+        Ok(self.parts.records.is_empty(self.database.txn()?)?)
     }
 
     /// The next key that the database would choose, if one was noted.
@@ -181,7 +181,7 @@ impl<'d> UntypedCollection<'d> {
     pub fn next_key(&self) -> Result<Option<u64>, Error> {
         let name = next_key(self.schema().collection);
         let about = self.database.about_table();
-        let found = about.get(self.database.txn(), name.as_bytes())?;
+        let found = about.get(self.database.txn()?, name.as_bytes())?;
         let bytes = found.and_then(|bytes| bytes.try_into().ok());
         Ok(bytes.map(u64::from_le_bytes))
     }
@@ -221,7 +221,7 @@ impl<'d> UntypedCollection<'d> {
             return Err(Error::Mismatch { what, wanted });
         }
         bytes.pad();
-        self.parts.get(self.database.txn(), &bytes)
+        self.parts.get(self.database.txn()?, &bytes)
     }
 
     /// A query of all records.

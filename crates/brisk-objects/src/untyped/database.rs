@@ -11,6 +11,7 @@ use super::schema_text;
 use crate::database::Table;
 use crate::environment;
 use crate::error::Error;
+use crate::opener::Opener;
 use crate::opening::{ABOUT, SPARE, VERSION, index_key, index_table, refuse_network, resolved};
 use crate::schema::Schema;
 
@@ -24,9 +25,10 @@ use crate::schema::Schema;
 /// What LMDB hands out is not trusted: records, keys, entries and words are read with checks, and are an error where they are
 /// not what was stored. LMDB itself trusts its pages. [`check_pages`](Self::check_pages) looks at them without it.
 pub struct UntypedDatabase {
-    /// Ends before the environment.
-    txn: RoTxn<'static, WithoutTls>,
+    /// Some, until this is dropped. Ends before the environment.
+    txn: Option<RoTxn<'static, WithoutTls>>,
     env: Env<WithoutTls>,
+    opener: Opener,
     path: PathBuf,
     about: Table,
     collections: Vec<Parts>,
@@ -191,8 +193,9 @@ impl UntypedDatabase {
         check_version(&about, &txn, &path)?;
         let (collections, unreadable) = collections(&env, &txn, &about)?;
         Ok(Self {
-            txn,
+            txn: Some(txn),
             env,
+            opener: Opener::this_process(),
             path,
             about,
             collections,
@@ -287,7 +290,8 @@ impl UntypedDatabase {
 
     /// The number of the transaction whose state this is.
     pub fn last_transaction(&self) -> u64 {
-        u64::try_from(self.txn.id()).unwrap_or(u64::MAX)
+        let txn = self.txn.as_ref().expect("only drop takes it");
+        u64::try_from(txn.id()).unwrap_or(u64::MAX)
     }
 
     /// Pages of the file that were in use once.
@@ -310,8 +314,10 @@ impl UntypedDatabase {
         self.size_of(&self.about)
     }
 
-    pub(super) fn txn(&self) -> &RoTxn<'_> {
-        &self.txn
+    /// An error in a forked child of the process that has opened this.
+    pub(super) fn txn(&self) -> Result<&RoTxn<'_>, Error> {
+        self.opener.check()?;
+        Ok(self.txn.as_ref().expect("only drop takes it"))
     }
 
     pub(super) fn about_table(&self) -> &Table {
@@ -319,7 +325,7 @@ impl UntypedDatabase {
     }
 
     pub(super) fn size_of(&self, table: &Table) -> Result<TableSize, Error> {
-        let stat = table.stat(&self.txn)?;
+        let stat = table.stat(self.txn()?)?;
         let number = |pages: usize| u64::try_from(pages).unwrap_or(u64::MAX);
         Ok(TableSize {
             depth: stat.depth,
@@ -328,6 +334,15 @@ impl UntypedDatabase {
             overflow_pages: number(stat.overflow_pages),
             entries: number(stat.entries),
         })
+    }
+}
+
+impl Drop for UntypedDatabase {
+    fn drop(&mut self) {
+        if self.opener.check().is_err() {
+            // Its place among the readers is the parent's.
+            std::mem::forget(self.txn.take());
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 mod check;
 mod collection;
 mod database;
-mod pages;
+pub(crate) mod pages;
 mod plain;
 mod query;
 mod schema_text;

@@ -17,7 +17,7 @@ use crate::error::Error;
 const MAGIC: u32 = 0xbeef_c0de;
 const VERSION: u32 = 1;
 /// Bytes before what a page has.
-const HEADER: usize = 16;
+pub(crate) const HEADER: usize = 16;
 /// Bytes before the key of a node.
 const NODE: usize = 8;
 /// A program has no addresses for more.
@@ -27,13 +27,13 @@ const MOST_TXN: u64 = u64::MAX >> 1;
 /// Levels of a tree at most.
 const DEEPEST: u16 = 32;
 
-const BRANCH: u16 = 1;
-const LEAF: u16 = 2;
+pub(crate) const BRANCH: u16 = 1;
+pub(crate) const LEAF: u16 = 2;
 const OVERFLOW: u16 = 4;
 const META: u16 = 8;
 
 /// The value of a node is on pages of its own.
-const ELSEWHERE: u16 = 1;
+pub(crate) const ELSEWHERE: u16 = 1;
 /// The value of a node is a tree.
 const TREE: u16 = 2;
 
@@ -44,23 +44,23 @@ const NUMBERS: u16 = 0x08;
 
 /// One of the two pages that name all others.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Meta {
+pub(crate) struct Meta {
     page_size: u32,
     free: TreeRoot,
-    main: TreeRoot,
+    pub(crate) main: TreeRoot,
     last_page: u64,
     /// The transaction that wrote it.
-    pub(super) txn: u64,
+    pub(crate) txn: u64,
 }
 
 /// What a file says of a tree.
 #[derive(Debug, Clone, Copy)]
-struct TreeRoot {
+pub(crate) struct TreeRoot {
     flags: u16,
-    depth: u16,
+    pub(crate) depth: u16,
     entries: u64,
     /// None: the tree is empty.
-    root: Option<u64>,
+    pub(crate) root: Option<u64>,
 }
 
 /// How many faults are described.
@@ -148,7 +148,7 @@ impl Meta {
 
 /// Numbers of a page. None: the page ends before them.
 #[derive(Clone, Copy)]
-struct Wire<'a>(&'a [u8]);
+pub(crate) struct Wire<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Wire<'a> {
     fn bytes(self, at: usize, len: usize) -> Option<&'a [u8]> {
@@ -163,12 +163,12 @@ impl<'a> Wire<'a> {
         Some(u32::from_le_bytes(*self.0.get(at..)?.first_chunk()?))
     }
 
-    fn u64(self, at: usize) -> Option<u64> {
+    pub(crate) fn u64(self, at: usize) -> Option<u64> {
         Some(u64::from_le_bytes(*self.0.get(at..)?.first_chunk()?))
     }
 
     /// A tree at a place.
-    fn tree(self, at: usize) -> Option<TreeRoot> {
+    pub(crate) fn tree(self, at: usize) -> Option<TreeRoot> {
         Some(TreeRoot {
             flags: self.u16(at.checked_add(4)?)?,
             depth: self.u16(at.checked_add(6)?)?,
@@ -177,7 +177,7 @@ impl<'a> Wire<'a> {
         })
     }
 
-    fn meta(self) -> Result<Meta, String> {
+    pub(crate) fn meta(self) -> Result<Meta, String> {
         let short = || "it ends within its first pages".to_owned();
         let number = |at| self.u32(at).ok_or_else(short);
         let (kind, magic, version) = (self.u16(10).ok_or_else(short)?, number(16)?, number(20)?);
@@ -367,7 +367,7 @@ struct Walk<'f> {
 type Child = (Option<Vec<u8>>, u64);
 
 /// What is wrong, or something that is right.
-type Wrong<T> = Result<T, String>;
+pub(crate) type Wrong<T> = Result<T, String>;
 
 /// A tree that is being looked at.
 struct Tree {
@@ -711,22 +711,22 @@ impl Tree {
 }
 
 /// An entry of a page.
-struct Node<'a> {
+pub(crate) struct Node<'a> {
     /// The page below, in a branch.
-    child: u64,
-    flags: u16,
-    key: &'a [u8],
+    pub(crate) child: u64,
+    pub(crate) flags: u16,
+    pub(crate) key: &'a [u8],
     /// In the page.
-    value: &'a [u8],
+    pub(crate) value: &'a [u8],
     /// Bytes of the value, wherever it is.
-    len: usize,
+    pub(crate) len: usize,
     /// Where it is in the page. All of these begin at even places.
     place: Range<usize>,
 }
 
 impl<'a> Wire<'a> {
     /// The number of nodes.
-    fn head(self, number: u64, wanted: u16) -> Wrong<u16> {
+    pub(crate) fn head(self, number: u64, wanted: u16) -> Wrong<u16> {
         // A flag that a page has only in memory would let LMDB write to it where it may not.
         let kind = self.u16(10).unwrap_or(0);
         if self.u64(0) != Some(number) || kind != wanted {
@@ -777,7 +777,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    fn node(self, place: u16, is_leaf: bool) -> Option<Node<'a>> {
+    pub(crate) fn node(self, place: u16, is_leaf: bool) -> Option<Node<'a>> {
         let slot = usize::from(place).checked_mul(2)?.checked_add(HEADER)?;
         let at = usize::from(self.u16(slot)?);
         let upper = usize::from(self.u16(14)?);

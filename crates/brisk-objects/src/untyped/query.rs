@@ -189,7 +189,7 @@ impl<'d> UntypedQuery<'d> {
         let entries = match table {
             Some(table) => self
                 .range
-                .entries(table, self.of.database.txn(), self.is_reversed)?,
+                .entries(table, self.of.database.txn()?, self.is_reversed)?,
             None => Entries::None,
         };
         Ok(UntypedRecords {
@@ -199,8 +199,18 @@ impl<'d> UntypedQuery<'d> {
         })
     }
 
-    /// What the query does, in words.
+    /// What the query does for records, in words.
     pub fn explain(&self) -> String {
+        self.explained("; look up each record")
+    }
+
+    /// What it does for the keys alone ([`UntypedRecords::next_key_parts`]), in words.
+    pub fn explain_keys(&self) -> String {
+        self.explained("; look up no record")
+    }
+
+    /// `looking` is how an index is used.
+    fn explained(&self, looking: &str) -> String {
         let mut all = self.order();
         match self.bounds.as_slice() {
             [] => all.push_str(", all of it"),
@@ -213,7 +223,7 @@ impl<'d> UntypedQuery<'d> {
             all.push_str(", backwards");
         }
         if self.index.is_some() {
-            all.push_str("; look up each record");
+            all.push_str(looking);
         }
         all
     }
@@ -307,7 +317,7 @@ impl Iterator for UntypedRecords<'_> {
         Some(next.and_then(|(key, bytes)| match bytes {
             Some(bytes) => of.parts.read(&key, bytes),
             None => {
-                let found = of.parts.get(of.database.txn(), &key)?;
+                let found = of.parts.get(of.database.txn()?, &key)?;
                 found.ok_or_else(|| of.parts.damaged(&key))
             }
         }))

@@ -7,15 +7,18 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::opener::Opener;
 
-/// A file that is being written beside the name that it gets in the end. It goes when this is dropped. The lock of the file
-/// (`flock`) says that somebody is still writing: if its writer was killed, the next one removes it.
+/// A file that is being written beside the name that it gets in the end. It goes when this is dropped, unless by a forked
+/// child. The lock of the file (`flock`) says that somebody is still writing: if its writer was killed, the next one removes
+/// it.
 pub(super) struct Unfinished {
     /// The name that it gets.
     target: PathBuf,
     path: PathBuf,
     /// Has the lock.
     _file: File,
+    opener: Opener,
 }
 
 /// What the names end with.
@@ -64,6 +67,7 @@ impl Unfinished {
             target: target.to_owned(),
             path,
             _file: file,
+            opener: Opener::this_process(),
         }))
     }
 
@@ -92,8 +96,10 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // If this fails, the next writer tries again.
-        remove(&self.path).ok();
+        if self.opener.check().is_ok() {
+            // If this fails, the next writer tries again.
+            remove(&self.path).ok();
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
+use std::mem;
 use std::path::Path;
 
-use heed::{Env, MdbError, RwTxn, WithoutTls};
+use heed::{Env, MdbError, RoTxn, RwTxn, WithoutTls};
 
 use super::collection::{Parts, decode};
 use super::database::{self, UntypedDatabase};
@@ -17,6 +18,7 @@ use crate::error::Error;
 use crate::key::behind;
 use crate::key_bytes::KeyBytes;
 use crate::key_range::KeyRange;
+use crate::opener::Opener;
 use crate::opening::{
     ABOUT, SPARE, VERSION, index_key, index_table, layout_key, refuse_network, resolved,
 };
@@ -29,7 +31,9 @@ const NEW_TABLES: u32 = 4096;
 
 /// Adds records to the database of any program, all of them or none.
 pub struct UntypedWriter<'e> {
-    txn: RwTxn<'e>,
+    /// Some, until this ends.
+    txn: Option<RwTxn<'e>>,
+    opener: Opener,
     env: &'e Env<WithoutTls>,
     about: Table,
     collections: Vec<Parts>,
@@ -90,6 +94,8 @@ unsafe fn write_to<T, E: From<Error>>(
     let room = tables.saturating_add(NEW_TABLES);
     // SAFETY: the caller promises it.
     let env = unsafe { environment::open_existing(path, room, Some(limit)) }?;
+    // Those of processes that were killed.
+    env.clear_stale_readers().map_err(Error::from)?;
     let done = write_in(&env, path, limit, work);
     // The file may be opened again at once.
     env.prepare_for_closing().wait();
@@ -104,8 +110,7 @@ fn write_in<T, E: From<Error>>(
 ) -> Result<T, E> {
     let mut writer = UntypedWriter::begin(env, path, limit)?;
     let done = work(&mut writer)?;
-    let commit = writer.txn.commit();
-    commit.map_err(|e| told(limit, e))?;
+    writer.commit()?;
     Ok(done)
 }
 
@@ -145,13 +150,33 @@ impl<'e> UntypedWriter<'e> {
         database::check_version(&about, &txn, path)?;
         let (collections, unreadable) = database::collections(env, &txn, &about)?;
         Ok(Self {
-            txn,
+            txn: Some(txn),
+            opener: Opener::this_process(),
             env,
             about,
             collections,
             unreadable,
             limit,
         })
+    }
+
+    /// An error in a forked child of the process that writes.
+    fn txn(&self) -> Result<&RoTxn<'_>, Error> {
+        self.opener.check()?;
+        let txn = self.txn.as_ref().ok_or(Error::Failed)?;
+        Ok(txn)
+    }
+
+    /// As [`txn`](Self::txn).
+    fn txn_mut(&mut self) -> Result<&mut RwTxn<'e>, Error> {
+        self.opener.check()?;
+        self.txn.as_mut().ok_or(Error::Failed)
+    }
+
+    fn commit(mut self) -> Result<(), Error> {
+        self.opener.check()?;
+        let txn = self.txn.take().ok_or(Error::Failed)?;
+        txn.commit().map_err(|e| told(self.limit, e))
     }
 
     /// The number of the collection that has a layout and indexes in these words, as [`Schema::layout_text`] and
@@ -186,12 +211,11 @@ impl<'e> UntypedWriter<'e> {
         };
         if let Some(next) = next {
             let key = next_key(name);
-            let stored = self.about.get(&self.txn, key.as_bytes())?;
+            let stored = self.about.get(self.txn()?, key.as_bytes())?;
             let stored = stored.and_then(|bytes| bytes.try_into().ok());
             let stored = stored.map_or(0, u64::from_le_bytes);
             let bytes = next.max(stored).to_le_bytes();
-            let put = self.about.put(&mut self.txn, key.as_bytes(), &bytes);
-            put.map_err(|e| told(self.limit, e))?;
+            self.note(&key, &bytes)?;
         }
         Ok(number)
     }
@@ -236,12 +260,13 @@ impl<'e> UntypedWriter<'e> {
     }
 
     fn note(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
-        let put = self.about.put(&mut self.txn, key.as_bytes(), value);
+        let about = self.about;
+        let put = about.put(self.txn_mut()?, key.as_bytes(), value);
         put.map_err(|e| told(self.limit, e))
     }
 
     fn table(&mut self, name: &str) -> Result<Table, Error> {
-        let made = self.env.create_database(&mut self.txn, Some(name));
+        let made = self.env.create_database(self.txn_mut()?, Some(name));
         made.map_err(|e| told(self.limit, e))
     }
 
@@ -282,7 +307,7 @@ impl<'e> UntypedWriter<'e> {
         let key = schema.key_of(record);
         check_key_len_of(name, "a key", key.len())?;
         stored_record::seal_of(parts.fingerprint, &mut bytes, &key);
-        let before = match records.get(&self.txn, &key)? {
+        let before = match records.get(self.txn()?, &key)? {
             Some(_) if !replace => {
                 return Err(Error::Exists {
                     collection: name,
@@ -334,7 +359,7 @@ impl<'e> UntypedWriter<'e> {
     ) -> Result<Vec<KeyBytes>, Error> {
         let kinds = schema.types_of(fields);
         let mut found = Vec::new();
-        for row in table.iter(&self.txn)? {
+        for row in table.iter(self.txn()?)? {
             let (entry, _) = row?;
             let mut rest = entry;
             let mut leads_to = KeyBytes::new();
@@ -356,7 +381,7 @@ impl<'e> UntypedWriter<'e> {
         let mut range = KeyRange::default();
         range.begin_at(Some(value.to_vec()));
         range.end_before(behind(value.to_vec()));
-        for row in range.entries(table, &self.txn, false)? {
+        for row in range.entries(table, self.txn()?, false)? {
             let (entry, _) = row?;
             if gone.iter().all(|gone| **gone != *entry) {
                 return Ok(true);
@@ -372,14 +397,15 @@ impl<'e> UntypedWriter<'e> {
         changes: Vec<Change>,
     ) -> Result<(), Error> {
         let limit = self.limit;
+        let txn = self.txn_mut()?;
         let mut write = || {
-            records.put(&mut self.txn, key, bytes)?;
+            records.put(txn, key, bytes)?;
             for change in &changes {
                 for gone in &change.gone {
-                    change.table.delete(&mut self.txn, gone)?;
+                    change.table.delete(txn, gone)?;
                 }
                 // Also if it was there before: then one that is missing comes back.
-                change.table.put(&mut self.txn, &change.after, &[])?;
+                change.table.put(txn, &change.after, &[])?;
             }
             Ok(())
         };
@@ -392,6 +418,15 @@ struct Change {
     table: Table,
     gone: Vec<KeyBytes>,
     after: KeyBytes,
+}
+
+impl Drop for UntypedWriter<'_> {
+    fn drop(&mut self) {
+        if self.opener.check().is_err() {
+            // It belongs to the parent, with its lock.
+            mem::forget(self.txn.take());
+        }
+    }
 }
 
 impl fmt::Debug for UntypedWriter<'_> {

@@ -12,7 +12,7 @@ use crate::ledger::{audit, book, open, open_with, options};
 const WHAT: &str = "BRISK_OBJECTS_TEST";
 
 /// This program, as another process that does what the first argument says. Behind `before`, if there is any.
-fn another_process(before: &[&str], what: &str, place: &Path) -> Command {
+pub fn another_process(before: &[&str], what: &str, place: &Path) -> Command {
     let own = std::env::current_exe().unwrap();
     let own = own.to_str().unwrap();
     let test = "another_process::as_another_process";
@@ -112,7 +112,7 @@ fn as_another_process() {
                 .read_line(&mut String::new())
                 .unwrap();
         }
-        other => panic!("{other}"),
+        other => crate::killed_openings::work(other, place),
     }
 }
 
@@ -124,6 +124,12 @@ pub fn count_invoices(path: &Path) -> u64 {
 /// Another program opens the file, whose invoices have no index.
 pub fn open_without_indexes(path: &Path) {
     assert_eq!(counted(path, "without indexes"), 1);
+}
+
+/// Another process writes 200 transactions.
+pub fn book_some(path: &Path) {
+    let done = another_process(&[], "some", path).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
 }
 
 fn counted(path: &Path, what: &str) -> u64 {
@@ -196,6 +202,51 @@ fn places_of_killed_readers_are_taken_back() {
     reader.wait().unwrap();
     drop(db.snapshot().unwrap());
     drop(most);
+}
+
+/// A database of one account, of which a process that was killed has seen the state before all changes.
+fn with_killed_readers(path: &Path, limit: u64) -> brisk_objects::Database {
+    let db = open_with(options().readers(200).limit(limit), path).unwrap();
+    book(&db, 1, "first".to_owned(), 1).unwrap();
+    let mut reader = another_process(&[], "readers", path);
+    let mut reader = reader.stdin(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("reads 100")));
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    db
+}
+
+fn change(db: &brisk_objects::Database, cents: i64) -> Result<(), Error> {
+    let account = crate::ledger::Account {
+        id: 1,
+        cents,
+        invoices: 1,
+    };
+    db.write(|tx| tx.update(&account))
+}
+
+#[test]
+fn a_writer_takes_back_what_killed_readers_hold() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = with_killed_readers(&path, 8 << 20);
+    // Each change takes three pages or more, so these would take more than the limit.
+    for cents in 0..1000 {
+        change(&db, cents).unwrap();
+    }
+}
+
+#[test]
+fn a_full_file_takes_back_what_killed_readers_hold() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = with_killed_readers(&path, 256 << 10);
+    let full = (0..60).find_map(|cents| change(&db, cents).err());
+    assert!(matches!(full, Some(Error::Full { .. })), "{full:?}");
+    for cents in 0..60 {
+        change(&db, cents).unwrap();
+    }
 }
 
 /// As in two containers that share a file: both processes have the number 1.

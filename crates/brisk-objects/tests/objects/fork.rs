@@ -1,7 +1,10 @@
 //! Children of a fork.
 
-use brisk_objects::Error;
+use std::path::Path;
 
+use brisk_objects::{Error, Plain, Record, UntypedDatabase, UntypedWriter};
+
+use crate::another_process::book_some;
 use crate::ledger::{Account, audit, book, open};
 
 /// Whether `child` is true in a forked child.
@@ -47,4 +50,92 @@ fn a_child_is_refused_and_disturbs_nothing() {
     assert_eq!(snapshot.check::<Account>().unwrap(), 1);
     assert_eq!(snapshot.get::<Account>(1).unwrap().unwrap().cents(), 100);
     assert_eq!(audit(&db), 301);
+}
+
+fn is_refused<T>(done: Result<T, Error>) -> bool {
+    matches!(done, Err(Error::Forked))
+}
+
+#[test]
+fn a_child_neither_reads_nor_ends_what_its_parent_looks_at_without_types() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = open(&path);
+    for number in 0..50u32 {
+        book(&db, number % 7, number.to_string(), 1).unwrap();
+    }
+    drop(db);
+    // SAFETY: nothing but LMDB writes to the file while somebody reads it.
+    let mut database = Some(unsafe { UntypedDatabase::open(&path) }.unwrap());
+    assert!(in_child(|| {
+        let database = database.take().unwrap();
+        let accounts = database.collection("account").unwrap();
+        let is_right = is_refused(accounts.get(&[Plain::Unsigned(1)]))
+            && is_refused(accounts.len())
+            && is_refused(accounts.query().iter())
+            && is_refused(accounts.check(|_fault| Ok::<_, Error>(())))
+            && is_refused(database.about_size());
+        drop(database);
+        is_right
+    }));
+    // The parent still holds its pages: what another process writes takes none of them.
+    for _ in 0..3 {
+        book_some(&path);
+    }
+    let database = database.unwrap();
+    let check = |name| {
+        let found = database.collection(name).unwrap();
+        found.check(|fault| panic!("{fault}")).map_err(|e: Error| e)
+    };
+    assert_eq!(check("invoices").unwrap(), 50);
+    assert_eq!(check("account").unwrap(), 7);
+}
+
+/// Adds an account. A child that is forked meanwhile tries that, too.
+fn write_and_fork(path: &Path) {
+    let mut child = -1;
+    let work = |writer: &mut UntypedWriter<'_>| {
+        let layout = Account::SCHEMA.layout_text();
+        let number = writer.collection("account", &layout, &[], None)?;
+        // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
+        child = unsafe { libc::fork() };
+        if child > 0 {
+            let mut status = 0;
+            // SAFETY: it writes a number to where one is.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0);
+        }
+        let account = [
+            ("id", Plain::Unsigned(99)),
+            ("cents", Plain::Signed(0)),
+            ("invoices", Plain::Unsigned(0)),
+        ];
+        let put = writer.put(number, &Plain::Struct(account.into()), false);
+        match child {
+            // Were it not refused, the child would commit.
+            0 => is_refused(put).then_some(()).ok_or(Error::Failed),
+            _ => put.map(|was_there| assert!(!was_there)),
+        }
+    };
+    // SAFETY: nothing but LMDB writes to the file.
+    let done = unsafe { UntypedDatabase::write(path, 64 << 20, work) };
+    if child == 0 {
+        // SAFETY: it takes a number and does not return.
+        unsafe { libc::_exit(i32::from(!is_refused(done))) };
+    }
+    done.unwrap();
+}
+
+#[test]
+fn a_child_of_who_writes_without_types_writes_nothing() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (old, new) = (home.path().join("old.db"), home.path().join("new.db"));
+    book(&open(&old), 1, "first".to_owned(), 100).unwrap();
+    for path in [old, new] {
+        write_and_fork(&path);
+        let db = open(&path);
+        let snapshot = db.snapshot().unwrap();
+        assert_eq!(snapshot.get::<Account>(99).unwrap().unwrap().invoices(), 0);
+        book(&db, 1, "next".to_owned(), 1).unwrap();
+    }
 }

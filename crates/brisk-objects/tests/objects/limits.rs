@@ -215,3 +215,21 @@ fn a_copy_has_all_records_and_no_unused_pages() {
         ["copy.db", "copy.db-lock", "ledger.db", "ledger.db-lock"]
     );
 }
+
+#[test]
+fn a_snapshot_of_its_own_outlives_the_handle_and_goes_to_other_threads() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = open_with(options(), &path).unwrap();
+    book(&db, 1, "first".to_owned(), 100).unwrap();
+    let snapshot = db.owned_snapshot().unwrap();
+    book(&db, 1, "second".to_owned(), 1).unwrap();
+    drop(db);
+    let cents = std::thread::spawn(move || {
+        let account = snapshot.get::<crate::ledger::Account>(1).unwrap().unwrap();
+        account.cents()
+    });
+    assert_eq!(cents.join().unwrap(), 100);
+    // With it, the file was closed.
+    assert_eq!(audit(&open_with(options(), &path).unwrap()), 2);
+}

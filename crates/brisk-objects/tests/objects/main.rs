@@ -3,9 +3,12 @@
 mod another_process;
 mod damage;
 mod fork;
+mod guide;
+mod killed_openings;
 mod ledger;
 mod limits;
 mod model;
+mod network;
 mod schema;
 mod untyped;
 mod values;

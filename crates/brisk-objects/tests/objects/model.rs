@@ -261,6 +261,45 @@ fn pages(snapshot: &Snapshot, expected: &[Person], rev: bool) {
     assert_eq!(found, expected);
 }
 
+/// A query whose pages are read in different states of the database, also after it was opened anew.
+struct Paging {
+    rev: bool,
+    /// What came last, and the bytes of the cursor behind it.
+    last: Option<((String, u32), Vec<u8>)>,
+}
+
+impl Paging {
+    /// Reads the next page. Behind the last one, it begins again.
+    fn turn(&mut self, snapshot: &Snapshot, model: &Model) {
+        let place = |person: &Person| (person.name.clone(), person.id);
+        let is_behind = |person: &&Person| match &self.last {
+            None => true,
+            Some((last, _)) if self.rev => place(person) < *last,
+            Some((last, _)) => place(person) > *last,
+        };
+        let mut expected: Vec<&Person> = model.values().filter(is_behind).collect();
+        expected.sort_by_key(|person| place(person));
+        let mut query = snapshot.query::<Person>().by(Person::NAME).take(2);
+        if self.rev {
+            expected.reverse();
+            query = query.rev();
+        }
+        expected.truncate(2);
+        if let Some((_, bytes)) = &self.last {
+            let cursor = brisk_objects::Cursor::from_bytes(bytes).unwrap();
+            query = query.after(&cursor).unwrap();
+        }
+        let mut records = query.iter().unwrap();
+        let found: Vec<Person> = records
+            .by_ref()
+            .map(|view| view.unwrap().to_owned())
+            .collect();
+        assert!(found.iter().eq(expected.iter().copied()), "{found:?}");
+        let end = records.cursor().map(|cursor| cursor.to_bytes());
+        self.last = found.last().map(place).zip(end);
+    }
+}
+
 fn open(path: &std::path::Path) -> Database {
     let options = Options::new().collection::<Person>().limit(64 << 20);
     // SAFETY: nothing else writes to the file.
@@ -276,6 +315,7 @@ proptest! {
         let path = home.path().join("people.db");
         let mut db = open(&path);
         let mut committed = Model::new();
+        let mut pagings = [false, true].map(|rev| Paging { rev, last: None });
         let mut steps = steps.into_iter().peekable();
         while steps.peek().is_some() {
             let mut model = committed.clone();
@@ -322,7 +362,11 @@ proptest! {
                 drop(db);
                 db = open(&path);
             }
-            compare(&db.snapshot().unwrap(), &committed, &probe);
+            let snapshot = db.snapshot().unwrap();
+            compare(&snapshot, &committed, &probe);
+            for paging in &mut pagings {
+                paging.turn(&snapshot, &committed);
+            }
         }
     }
 }

@@ -295,14 +295,18 @@ fn a_program_whose_file_another_one_has_changed_is_refused() {
     crate::another_process::open_without_indexes(&path);
     // What it sees has not changed.
     assert_eq!(before.check::<crate::ledger::Invoice>().unwrap(), 1);
-    for e in [db.snapshot().err().unwrap(), db.begin().err().unwrap()] {
+    for e in [
+        db.owned_snapshot().err().unwrap(),
+        db.begin().err().unwrap(),
+    ] {
         let told = format!(
             "another program has changed layouts or indexes of {} meanwhile; open it anew",
             path.display()
         );
         assert_eq!(e.to_string(), told);
     }
-    drop((before, db));
+    drop(before);
+    drop(db);
     let db = crate::ledger::open(&path);
     crate::ledger::book(&db, 1, "second".to_owned(), 1).unwrap();
     assert_eq!(crate::ledger::audit(&db), 2);

@@ -124,6 +124,16 @@ fn all_types_of_values_are_stored_and_found() {
         "index paid_at(paid, at) of everything, only (false,), backwards; look up each record; take 4"
     );
     assert_eq!(
+        unpaid.explain_keys(),
+        "index paid_at(paid, at) of everything, only (false,), backwards; look up no record; take 4"
+    );
+    let filtered = query().by(Everything::RATE).filter(|one| one.paid());
+    assert_eq!(
+        filtered.explain_keys(),
+        "index rate(rate) of everything, all of it; look up each record; filter"
+    );
+    assert_eq!(query().explain_keys(), query().explain());
+    assert_eq!(
         query()
             .range(("a", 0)..)
             .order_by(|one| one.number())
@@ -175,3 +185,58 @@ fn the_bytes_of_a_record() {
 }
 
 const FINGERPRINT: u64 = 15_549_750_612_718_003_839;
+
+#[derive(Record, Debug, Clone, PartialEq)]
+#[record(index(five, four, three, two, one))]
+struct Wide {
+    #[key]
+    one: u8,
+    #[key]
+    two: i8,
+    #[key]
+    three: bool,
+    #[key]
+    four: String,
+    #[key]
+    five: Option<u32>,
+    #[key]
+    six: u16,
+    #[key]
+    seven: i64,
+    #[key]
+    eight: [u8; 2],
+}
+
+#[test]
+fn a_key_has_up_to_eight_parts() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("wide.db");
+    let db = open_with(Options::new().collection::<Wide>(), &path).unwrap();
+    let wide = |number: u8| Wide {
+        one: number / 8,
+        two: -1,
+        three: number % 2 == 1,
+        four: "four".to_owned(),
+        five: Some(5),
+        six: 6,
+        seven: i64::from(number % 4) - 2,
+        eight: [8, number],
+    };
+    db.write(|tx| (0..32).try_for_each(|number| tx.insert(&wide(number)).map(|_key| ())))
+        .unwrap();
+    let snapshot = db.snapshot().unwrap();
+    assert_eq!(snapshot.check::<Wide>().unwrap(), 32);
+    let key = (1, -1, true, "four", Some(5), 6, -1, [8, 9]);
+    assert_eq!(
+        snapshot.get::<Wide>(key).unwrap().unwrap().to_owned(),
+        wide(9)
+    );
+    let seven = (1, -1, true, "four", Some(5), 6, -1);
+    assert_eq!(snapshot.query::<Wide>().prefix(seven).count().unwrap(), 2);
+    let five = (1, -1, true, "four", Some(5));
+    let found = snapshot.query::<Wide>().prefix(five).collect().unwrap();
+    assert_eq!(found, [9, 13, 11, 15].map(wide));
+    let by_five = snapshot.query::<Wide>().by(Wide::FIVE_FOUR_THREE_TWO_ONE);
+    let first = by_five.is((Some(5), "four", false, -1, 3)).first().unwrap();
+    assert_eq!(first, Some(wide(24)));
+}
