@@ -135,7 +135,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         }
         Action::Forget(args) => forget(&packs, args.image.as_deref()),
         Action::Limit(args) => limit(&packs, args),
-        Action::Replay(args) => replay(&packs, args),
+        Action::Replay(args) => {
+            packs.wait_for_observers(AT_ONCE);
+            replay(&packs, args)
+        }
         Action::On(_) | Action::Off(_) => Ok(Answer::Yes),
     }
 }
