@@ -41,8 +41,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// 256 MiB for one call, 40 MiB for a list of blocks, 64 MiB of decoded data, 16 MiB of decoded metadata, a depth of 4096, and
-    /// names and contents in proportion to the image.
+    /// 256 MiB for one call, 40 MiB for a list of blocks, 64 MiB of decoded data, 16 MiB of decoded
+    /// metadata, a depth of 4096, and names and contents in proportion to the image.
     pub const fn new() -> Self {
         Self {
             memory: 256 << 20,
