@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use brisk_image::hot_pack::{HotFile, HotPack};
 use brisk_image::profile::{Origin, PAGE};
 use brisk_image::{Codec, Image, Work};
+use brisk_io::page_size;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::nice;
 
@@ -28,6 +29,7 @@ use super::fill_counts::FillCounters;
 use super::fill_end::budget;
 use super::fill_target::FillTarget;
 use super::fill_work::{FillWork, Progress};
+use super::image_blocks::ImageBlocks;
 use super::page_states::PageStates;
 use crate::error::{Action, Cause, Error};
 use crate::memory::free_memory;
@@ -315,13 +317,18 @@ impl Fill {
         };
         self.settled.notify_all();
         let root = self.open_root()?;
+        let of_image = || {
+            let block_size = u64::from(image.block_size());
+            ImageBlocks::of(pack, block_size, page_size() as u64)
+        };
+        let blocks = (!opened.uses_frames).then(of_image);
         let work = FillWork {
             target,
             image,
             root: root.fd(),
             pack,
             file: &opened.file,
-            uses_frames: opened.uses_frames,
+            blocks: blocks.as_ref(),
             pages,
             counters,
             log: self.log.as_ref(),
@@ -330,9 +337,9 @@ impl Fill {
             ended: &self.ended,
             progress: Progress::of(pack.files().len(), budget(self.budget, free_memory())),
         };
-        let codec = match work.uses_frames {
-            true => pack.codec(),
-            false => image.codec(),
+        let codec = match blocks {
+            Some(_) => image.codec(),
+            None => pack.codec(),
         };
         self.work(&work, self.threads_for(codec));
         opened.file.forget();
@@ -347,22 +354,23 @@ impl Fill {
         thread::scope(|scope| {
             let prime = thread::Builder::new().name("brisk-prime".into());
             prime.spawn_scoped(scope, || work.prime()).ok();
+            let store = || thread::Builder::new().name("brisk-fill".into());
+            if let Some(blocks) = work.blocks {
+                for _ in 1..threads {
+                    let store_blocks = || work.store_blocks(blocks);
+                    store().spawn_scoped(scope, store_blocks).ok();
+                }
+                return work.store_blocks(blocks);
+            }
             let (ring, batches) = Batches::ring();
             // Ends at once if the pack is not read with direct reads.
             let read = thread::Builder::new().name("brisk-read".into());
-            if work.uses_frames {
-                read.spawn_scoped(scope, move || work.read_batches(&ring))
-                    .ok();
-            } else {
-                // No thread must wait for what nobody reads.
-                drop(ring);
-            }
+            read.spawn_scoped(scope, move || work.read_batches(&ring))
+                .ok();
             for _ in 1..threads {
-                let store = thread::Builder::new().name("brisk-fill".into());
                 let batches = batches.clone();
-                store
-                    .spawn_scoped(scope, || work.store_frames(batches))
-                    .ok();
+                let store_frames = || work.store_frames(batches);
+                store().spawn_scoped(scope, store_frames).ok();
             }
             work.store_frames(batches);
         });

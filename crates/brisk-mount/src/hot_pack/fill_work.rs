@@ -14,10 +14,10 @@ use super::batch_ring::{Batches, ReadRing};
 use super::fill_counts::FillCounters;
 use super::fill_end::{Stored, Vain, goes_on_behind};
 use super::fill_target::FillTarget;
-use super::image_pages::ImagePages;
+use super::image_blocks::{ImageBlocks, Part};
 use super::look_ups::{look_up, look_up_all};
 use super::pack_file::PackFile;
-use super::page_states::PageStates;
+use super::page_states::{PageStates, RangeStates};
 use crate::error::{Action, Cause, Error};
 use crate::page_log::PageLog;
 use crate::whole_pages::whole_pages;
@@ -30,8 +30,8 @@ pub(super) struct FillWork<'a> {
     pub(super) root: BorrowedFd<'a>,
     pub(super) pack: &'a HotPack,
     pub(super) file: &'a PackFile,
-    /// Whether pages come from the frames of the pack, and not from the image.
-    pub(super) uses_frames: bool,
+    /// The blocks of the image that pages come from, if not from the frames of the pack.
+    pub(super) blocks: Option<&'a ImageBlocks>,
     pub(super) pages: &'a PageStates,
     pub(super) counters: &'a FillCounters,
     pub(super) log: Option<&'a PageLog>,
@@ -97,7 +97,6 @@ impl FillWork<'_> {
     /// Decodes and stores the frames that were read, and then those that no thread has read.
     pub(super) fn store_frames(&self, batches: Batches) {
         let mut reader = self.pack.frame_reader();
-        let mut from_image = ImagePages::new(self.image, self.pack);
         while let Some(batch) = batches.next() {
             if let Err(e) = self.file.check(&batch) {
                 self.report(e);
@@ -121,17 +120,47 @@ impl FillWork<'_> {
             let Some(frame) = self.pack.frame(number) else {
                 return;
             };
-            if self.uses_frames {
-                self.file.read_ahead_of(frame.stored.start);
-            }
-            if !self.is_wanted(&frame) {
-                continue;
-            }
-            match self.uses_frames {
-                true => self.store_frame(&frame, reader.read(number)),
-                false => self.store_frame(&frame, from_image.read(&frame)),
+            self.file.read_ahead_of(frame.stored.start);
+            if self.is_wanted(&frame) {
+                self.store_frame(&frame, reader.read(number));
             }
         }
+    }
+
+    /// Decodes blocks of the image, and stores the pages of them that the pack lists.
+    pub(super) fn store_blocks(&self, blocks: &ImageBlocks) {
+        let mut reader = blocks.reader(self.image, self.pack);
+        while !self.is_over() {
+            let number = self.progress.next.fetch_add(1, Ordering::Relaxed);
+            let Some(parts) = blocks.get(number) else {
+                return;
+            };
+            if !parts.iter().any(|part| self.states(part).has_wanted()) {
+                continue;
+            }
+            let stored = match reader.read(parts) {
+                Ok((start, bytes)) => self.store_parts(parts, start, bytes),
+                Err(e) => {
+                    self.report(e);
+                    continue;
+                }
+            };
+            if stored.is_err() {
+                self.progress.over.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Stores parts of a block. `start`: where in their file `bytes` begin.
+    fn store_parts(&self, parts: &[Part], start: u64, bytes: &[u8]) -> Result<(), Over> {
+        let mut stored = false;
+        for part in parts {
+            let from = part.first.saturating_mul(PAGE).saturating_sub(start);
+            let from = usize::try_from(from).unwrap_or(usize::MAX);
+            stored |= self.store_part(part, bytes.get(from..).unwrap_or(&[]))?;
+        }
+        self.note(bytes.len(), stored);
+        Ok(())
     }
 
     /// Whether the frame has a page that was neither asked for nor stored.
@@ -175,36 +204,46 @@ impl FillWork<'_> {
     ) -> Result<(), Over> {
         let mut stored = false;
         for (number, (range, bytes)) in frame.ranges.clone().zip(pieces) {
-            stored |= self.store_range(number, range, bytes)?;
+            stored |= self.store_part(&Part::whole(number, range), bytes)?;
         }
-        if self.progress.vain.frame(frame.len as u64, stored) {
-            self.give_up();
-        }
+        self.note(frame.len, stored);
         Ok(())
     }
 
-    /// Stores the pages of a range that nobody has asked for. False if it stores nothing.
-    fn store_range(&self, number: usize, range: PageRange, bytes: &[u8]) -> Result<bool, Over> {
-        let Some(file) = self.pack.file(range.file as usize) else {
+    /// Notes that so many bytes were decoded, and whether something of them was stored.
+    fn note(&self, decoded: usize, stored: bool) {
+        if self.progress.vain.frame(decoded as u64, stored) {
+            self.give_up();
+        }
+    }
+
+    fn states(&self, part: &Part) -> RangeStates<'_> {
+        let end = part.skipped.saturating_add(part.count);
+        self.pages.of_range(part.number, end).behind(part.skipped)
+    }
+
+    /// Stores those of the pages that nobody has asked for. False if it stores nothing. `bytes` begin with the first page.
+    fn store_part(&self, part: &Part, bytes: &[u8]) -> Result<bool, Over> {
+        let Some(file) = self.pack.file(part.file as usize) else {
             return Ok(false);
         };
         let Some(node) = file.inode().map(|inode| self.target.node(inode)) else {
             return Ok(false);
         };
-        let known = self.progress.known.get(range.file as usize);
-        if !known.is_some_and(|known| *known.get_or_init(|| self.look_up(range.file))) {
+        let known = self.progress.known.get(part.file as usize);
+        if !known.is_some_and(|known| *known.get_or_init(|| self.look_up(part.file))) {
             return Ok(false);
         }
         let page = page_size() as u64;
-        let states = self.pages.of_range(number, range.count);
+        let states = self.states(part);
         let (mut any, mut at) = (false, 0);
         while let Some(run) = states.wanted_from(at) {
             at = run.end;
-            let first = range.first.saturating_add(run.start as u64);
+            let first = part.first.saturating_add(run.start as u64);
             let start = first.saturating_mul(PAGE);
             let end = start.saturating_add((run.len() as u64).saturating_mul(PAGE));
             let whole = whole_pages(start..end.min(file.len()), file.len(), page);
-            let within = range.first.saturating_mul(PAGE);
+            let within = part.first.saturating_mul(PAGE);
             let slice = usize::try_from(whole.start.saturating_sub(within))
                 .ok()
                 .zip(usize::try_from(whole.end.saturating_sub(within)).ok())
@@ -218,7 +257,7 @@ impl FillWork<'_> {
             // In memory, the last page of a file is a whole page.
             let pages = (slice.len() as u64).div_ceil(PAGE);
             self.take(pages.saturating_mul(PAGE))?;
-            if self.store(range.file, node, whole.start, slice)? {
+            if self.store(part.file, node, whole.start, slice)? {
                 // `whole` is within the run, so these are pages of it.
                 let first = run.start + ((whole.start - start) / PAGE) as usize;
                 states.mark_stored(first..run.end.min(first + pages as usize));

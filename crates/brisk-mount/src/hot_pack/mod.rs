@@ -3,7 +3,7 @@ Hot packs: choosing one for a mount, filling memory from it, and learning one fr
 
 A pack may be at several [`candidate`] places. [`choice`] decides which of them is used, and whether brisk learns from
 the launch. A pack that anybody may have made is first subject to a [`comparison`] with its image; until then, its pages
-come from the image ([`image_pages`]).
+come from the image ([`image_blocks`]).
 
 A [`fill`] puts the pages of the pack into the kernel's page cache before a program asks for them. Its threads
 ([`fill_work`]) read frames ahead ([`pack_file`], [`batch_ring`]), tell the kernel the names ([`look_ups`]), and
@@ -25,7 +25,7 @@ pub(crate) mod fill_counts;
 mod fill_end;
 pub(crate) mod fill_target;
 mod fill_work;
-mod image_pages;
+mod image_blocks;
 pub(crate) mod learned_packs;
 pub(crate) mod learning;
 mod look_ups;

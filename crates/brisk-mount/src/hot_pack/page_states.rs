@@ -128,6 +128,12 @@ impl PageStates {
 pub(super) struct RangeStates<'a>(&'a [AtomicU8]);
 
 impl RangeStates<'_> {
+    /// Those behind the first `skipped` pages.
+    pub(super) fn behind(self, skipped: u64) -> Self {
+        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+        Self(self.0.get(skipped..).unwrap_or(&[]))
+    }
+
     /// Whether a page was neither asked for nor stored.
     pub(super) fn has_wanted(self) -> bool {
         self.0.iter().any(is_wanted)
@@ -223,5 +229,16 @@ mod tests {
         assert!(states.of_range(2, 2).has_wanted());
         assert_eq!(states.of_range(9, 1).wanted_from(0), None);
         assert_eq!(range.wanted_from(9), None);
+    }
+
+    #[test]
+    fn a_part_of_a_range_has_its_own_pages() {
+        let states = states();
+        let part = states.of_range(0, 4).behind(1);
+        part.mark_stored(0..1);
+        assert_eq!(part.wanted_from(0), Some(1..3));
+        assert_eq!(states.of_range(0, 4).wanted_from(1), Some(2..4));
+        assert_eq!(states.of_range(0, 4).behind(4).wanted_from(0), None);
+        assert_eq!(states.of_range(0, 4).behind(u64::MAX).wanted_from(0), None);
     }
 }
