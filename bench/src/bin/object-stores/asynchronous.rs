@@ -41,29 +41,20 @@ impl ObjectStore for Async {
         self.runtime.block_on(async {
             let mut sums = Sums::default();
             for &id in ids {
-                let read = self.database.read(move |snapshot| {
-                    let mut sums = Sums::default();
-                    let entry = snapshot.get::<Entry>(id)?.context("a record is missing")?;
-                    sums.add(entry.id(), entry.cents(), entry.text());
-                    anyhow::Ok(sums)
-                });
-                sums.add_all(read.await?);
+                let entry = self.database.get::<Entry>(id).await?;
+                add(&mut sums, &entry.context("a record is missing")?);
             }
             Ok(Some(sums))
         })
     }
 
     fn get_many(&self, ids: &[u64]) -> Result<Option<Sums>> {
-        let ids = ids.to_vec();
-        let read = self.database.read(move |snapshot| {
-            let mut sums = Sums::default();
-            for entry in snapshot.get_many::<Entry, _>(&ids)? {
-                let entry = entry.context("a record is missing")?;
-                sums.add(entry.id(), entry.cents(), entry.text());
-            }
-            anyhow::Ok(sums)
-        });
-        self.runtime.block_on(read).map(Some)
+        let read = self.database.get_many::<Entry, _>(ids.to_vec());
+        let mut sums = Sums::default();
+        for entry in self.runtime.block_on(read)? {
+            add(&mut sums, &entry.context("a record is missing")?);
+        }
+        Ok(Some(sums))
     }
 
     fn scan_keys(&self, _: Range<u32>) -> Result<Option<Sums>> {
@@ -82,4 +73,8 @@ impl ObjectStore for Async {
         });
         self.runtime.block_on(read).map(Some)
     }
+}
+
+fn add(sums: &mut Sums, entry: &Entry) {
+    sums.add(entry.id, entry.cents, &entry.text);
 }
