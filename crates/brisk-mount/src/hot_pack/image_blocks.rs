@@ -56,7 +56,9 @@ impl ImageBlocks {
     /// `block_size`: bytes of a block. `page`: bytes of a page of the kernel.
     pub(super) fn of(pack: &HotPack, block_size: u64, page: u64) -> Self {
         let ranges = (0..pack.range_count()).map_while(|number| pack.range(number));
-        let parts = ranges.enumerate().map(|(number, range)| Part::whole(number, range));
+        let parts = ranges
+            .enumerate()
+            .map(|(number, range)| Part::whole(number, range));
         Self::of_parts(parts, block_size.max(page))
     }
 
@@ -97,10 +99,7 @@ impl ImageBlocks {
             pack,
             file: None,
             // A part is never larger than a block, whose size the image has limited to 1 MiB.
-            bytes: AlignedBuf::zeroed(
-                usize::try_from(self.block_size).unwrap_or(0),
-                PAGE as usize,
-            ),
+            bytes: AlignedBuf::zeroed(usize::try_from(self.block_size).unwrap_or(0), PAGE as usize),
         }
     }
 }
