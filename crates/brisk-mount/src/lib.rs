@@ -122,7 +122,9 @@ pub use hot_pack::candidate::PackCandidate;
 pub use hot_pack::comparison::ImageOfPack;
 pub use hot_pack::fill::{Fill, FillRoot};
 pub use hot_pack::fill_counts::FillCounts;
-pub use hot_pack::learned_packs::{KnownLaunch, LearnedOf, LearnedPack, LearnedPacks, Wholeness};
+pub use hot_pack::learned_packs::{
+    Earlier, KnownLaunch, LearnedOf, LearnedPack, LearnedPacks, Wholeness,
+};
 pub use hot_pack::learning::{LEARNED_LIMIT, Learning};
 pub use kernel_mount::{Backing, KernelMount, MountOptions, image_is_mounted, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
@@ -130,7 +132,7 @@ pub use loop_device::{DirectIo, LoopDevice};
 pub use memory::MemoryLimit;
 pub use mount_table::mount_points;
 pub use namespace::enter_private;
-pub use observe::{ObservationEnd, Observe, Observed, gives_rights};
+pub use observe::{Effort, ObservationEnd, Observe, Observed, gives_rights};
 pub use owner::is_of_user_or_root;
 pub use page_log::PageEvent;
 pub use reclaimer::Reclaimer;

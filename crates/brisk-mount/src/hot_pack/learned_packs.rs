@@ -86,6 +86,17 @@ pub struct LearnedPacks {
     path: PathBuf,
 }
 
+/// What is known of earlier launches when one is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Earlier {
+    /// How many were recorded that added something.
+    pub launches: u32,
+    /// How many bytes the last one has read by itself, although what was known was replayed. 0 if that is not why this one is
+    /// recorded.
+    pub missed: u64,
+}
+
 /// One of [`LearnedPacks`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -391,15 +402,18 @@ impl LearnedPacks {
     }
 
     /// Records that a launch of this key is being recorded. Whatever happens to this recording, later
-    /// launches use what is known, until one of them asks for much that is not known. Returns how many launches were
-    /// recorded before that added something.
+    /// launches use what is known, until one of them asks for much that is not known.
     ///
     /// # Errors
     ///
     /// `Io` if it cannot be written.
-    pub fn begin_recording(&self, key: &str) -> Result<u32> {
+    pub fn begin_recording(&self, key: &str) -> Result<Earlier> {
+        let missed = self.number(key, "more").unwrap_or(0);
         self.settle(key).map_err(|e| self.failed("write to", e))?;
-        Ok(self.profile(key).map_or(0, |known| known.runs()))
+        Ok(Earlier {
+            launches: self.profile(key).map_or(0, |known| known.runs()),
+            missed,
+        })
     }
 
     /// Notes that a launch that read so much is recorded, so that no other is for the same reason.
@@ -870,6 +884,26 @@ mod tests {
         assert_eq!((pages("1"), pages("2")), (Some(1), Some(2)));
         packs.forget("a").expect("ours");
         assert_eq!(fs::read_dir(&packs.path).expect("ours").count(), 0);
+    }
+
+    #[test]
+    fn a_recording_knows_what_was_missed_before() {
+        let (_dir, packs) = packs();
+        let earlier = || packs.begin_recording("a").expect("ours");
+        let first = Earlier {
+            launches: 0,
+            missed: 0,
+        };
+        assert_eq!(earlier(), first);
+        keep(&packs, &[("0", 1)]);
+        assert!(reads(&packs, MORE + 100));
+        let next = Earlier {
+            launches: 1,
+            missed: MORE + 100,
+        };
+        assert_eq!(earlier(), next);
+        // It is known only to the launch that is recorded for it.
+        assert_eq!(earlier().missed, 0);
     }
 
     #[test]

@@ -61,8 +61,8 @@ pub struct Observe {
     pub command: Vec<OsString>,
     /// How long to observe at most. The program then goes on alone.
     pub at_most: Duration,
-    /// Whether to see every system call, however slow that makes the program.
-    pub thorough: bool,
+    /// How much of the program's time it may cost.
+    pub effort: Effort,
     /// A descriptor that is open until all is observed and told, for example one with a lock.
     pub held: Option<Arc<OwnedFd>>,
     /// A profile of what is known of this launch. What is known is replayed meanwhile, which opens its files, too: of those
@@ -70,6 +70,35 @@ pub struct Observe {
     pub known: Option<PathBuf>,
     /// How many launches were observed before. Each begins its turns at another time, so that it sees other calls.
     pub earlier: u32,
+}
+
+/// How much of a program's time it may cost to observe it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Effort {
+    /// 10 ms, and then an eighth of its first two seconds and a twentieth of what comes later.
+    Turns,
+    /// 60 ms, and then a quarter of its first two seconds and a twentieth of what comes later. For a program of which much was
+    /// missed.
+    LongTurns,
+    /// Whatever it costs to see every system call.
+    EveryCall,
+}
+
+/// The first seconds of a program, which may cost more than later ones.
+const START: Duration = Duration::from_secs(2);
+
+impl Effort {
+    /// Whether a program may have lost this time when it has run for so long.
+    fn allows(self, lost: Duration, elapsed: Duration) -> bool {
+        let (free, share) = match self {
+            Self::Turns => (10, 8),
+            Self::LongTurns => (60, 4),
+            Self::EveryCall => return true,
+        };
+        let later = elapsed.saturating_sub(START) / 20;
+        lost <= Duration::from_millis(free) + elapsed.min(START) / share + later
+    }
 }
 
 /// What was observed.
@@ -119,7 +148,7 @@ impl Observe {
         Self {
             command,
             at_most: Duration::from_secs(15),
-            thorough: false,
+            effort: Effort::Turns,
             held: None,
             known: None,
             earlier: 0,
@@ -229,4 +258,31 @@ fn observe(plan: &Observe, program: Pid, mut answer: File, mut waits: File) -> O
     drop((answer, waits));
     let end = observer.run(|| plan.known_files());
     observer.finish(plan.command.clone(), end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_loses_a_part_of_its_time_at_most() {
+        // Milliseconds.
+        for (effort, elapsed, most) in [
+            (Effort::Turns, 0, 10),
+            (Effort::Turns, 80, 20),
+            (Effort::Turns, 2000, 260),
+            (Effort::Turns, 12_000, 760),
+            (Effort::LongTurns, 0, 60),
+            (Effort::LongTurns, 80, 80),
+            (Effort::LongTurns, 12_000, 1060),
+        ] {
+            let allows = |lost| {
+                let [lost, elapsed] = [lost, elapsed].map(Duration::from_millis);
+                effort.allows(lost, elapsed)
+            };
+            assert!(allows(most), "{effort:?} {elapsed}");
+            assert!(!allows(most + 1), "{effort:?} {elapsed}");
+        }
+        assert!(Effort::EveryCall.allows(Duration::MAX, Duration::ZERO));
+    }
 }

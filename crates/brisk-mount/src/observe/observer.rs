@@ -19,7 +19,7 @@ use super::calls::{Call, Meaning};
 use super::files::Files;
 use super::passive::Passive;
 use super::process::Process;
-use super::{ObservationEnd, Observe, Observed};
+use super::{Effort, ObservationEnd, Observe, Observed};
 use crate::syscalls::{
     CallStop, call_of, event_message, go_on_to_call, interrupt, let_go, seize, start_child,
 };
@@ -27,13 +27,6 @@ use crate::syscalls::{
 /// What a stop costs the program beside the time that the observer takes for it, because two processes take turns: 8 to 20
 /// us in a virtual machine, and less on others.
 const TURN: Duration = Duration::from_micros(15);
-
-/// The program may lose this time in any case, and then a part of the time that it takes: an eighth of its first seconds,
-/// and a twentieth of what comes later.
-const FREE: Duration = Duration::from_millis(10);
-const START: Duration = Duration::from_secs(2);
-const SHARE: u32 = 8;
-const LATER_SHARE: u32 = 20;
 
 /// How much later than the one before a further observation of a program begins its first turn.
 const SHIFT: Duration = Duration::from_millis(30);
@@ -53,7 +46,7 @@ const PTRACE_EVENT_STOP: i32 = 128;
 pub(super) struct Observer {
     began: Instant,
     at_most: Duration,
-    thorough: bool,
+    effort: Effort,
     /// When the first turn begins, after the program was started.
     first_turn: Duration,
     files: Files,
@@ -153,8 +146,11 @@ impl Observer {
         let mut observer = Self {
             began: Instant::now(),
             at_most,
-            thorough: plan.thorough,
-            first_turn: SHIFT * plan.earlier,
+            effort: plan.effort,
+            first_turn: match plan.effort {
+                Effort::Turns => SHIFT * plan.earlier,
+                Effort::LongTurns | Effort::EveryCall => Duration::ZERO,
+            },
             files,
             threads: HashMap::new(),
             processes: HashMap::new(),
@@ -193,10 +189,10 @@ impl Observer {
             // Before anybody goes on, so that nothing is missed.
             passive.prepare(&self.files, &processes);
             self.let_all_go();
-            let (cost, first_turn) = (self.cost, self.first_turn);
+            let (cost, first_turn, effort) = (self.cost, self.first_turn, self.effort);
             let over = || {
                 let elapsed = began.elapsed();
-                elapsed >= first_turn && cost + SLICE <= allowed(elapsed)
+                elapsed >= first_turn && effort.allows(cost + SLICE, elapsed)
             };
             match passive.look(&mut self.files, processes, &self.left_alone, over) {
                 Some(processes) => self.attach_again(&processes),
@@ -232,7 +228,7 @@ impl Observer {
             }
             self.cost += own_time().saturating_sub(before) + TURN;
             let is_early = self.is_started && self.began.elapsed() < self.first_turn;
-            if !self.thorough && (is_early || self.cost > allowed(self.began.elapsed())) {
+            if is_early || !self.effort.allows(self.cost, self.began.elapsed()) {
                 return ObservationEnd::Cost;
             }
         }
@@ -481,11 +477,6 @@ impl Observer {
             unseen,
         })
     }
-}
-
-/// What a program may have lost when it has run for so long.
-fn allowed(elapsed: Duration) -> Duration {
-    FREE + elapsed.min(START) / SHARE + elapsed.saturating_sub(START) / LATER_SHARE
 }
 
 /// The processor time of this thread. What others take from it is no cost of observing.

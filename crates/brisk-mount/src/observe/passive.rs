@@ -11,13 +11,21 @@ use super::files::Files;
 use super::process::Process;
 use super::watch::{Watch, real};
 
-/// How long to wait before page tables are looked at, at first: that holds up a program that changes its memory. Each further
-/// wait is half as long again, up to a second.
+/// How long to wait before the page tables of a process are looked at, at first: that holds up a program that changes its
+/// memory. Each further wait is half as long again, up to a second.
 const FIRST_LOOK: Duration = Duration::from_millis(15);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
+/// The same for a process that was started meanwhile: it may be over soon.
+const YOUNG_LOOK: Duration = Duration::from_millis(3);
+
 /// How long to wait before directories are looked at again.
 const WATCH: Duration = Duration::from_millis(1);
+
+/// How long to wait before processes are looked for that were started meanwhile: this, or a part of the time since the launch
+/// began.
+const CHILDREN: Duration = Duration::from_millis(2);
+const CHILDREN_SHARE: u32 = 50;
 
 /// What was seen so far.
 #[derive(Debug)]
@@ -55,33 +63,35 @@ impl Passive {
     pub(super) fn look(
         &mut self,
         files: &mut Files,
-        mut processes: Vec<i32>,
+        processes: Vec<i32>,
         left_alone: &HashSet<i32>,
         over: impl Fn() -> bool,
     ) -> Option<Vec<i32>> {
         let mut reads = Reads::default();
         processes.iter().for_each(|&process| reads.begin(process));
-        let mut pause = FIRST_LOOK;
+        let now = self.began.elapsed();
+        let of = |number| Looked::new(number, now, FIRST_LOOK);
+        let mut processes: Vec<Looked> = processes.into_iter().map(of).collect();
         let left = loop {
-            let until = (self.began.elapsed() + pause).min(self.at_most);
-            while self.began.elapsed() < until && !over() {
-                self.watch.wait(until.saturating_sub(self.began.elapsed()));
-                self.watch.look(self.began.elapsed());
-                processes.iter().for_each(|&process| reads.note(process));
-                thread::sleep(WATCH.min(until.saturating_sub(self.began.elapsed())));
-            }
+            let now = self.began.elapsed();
             if over() {
-                break Some(processes);
+                break Some(processes.iter().map(|process| process.number).collect());
             }
-            pause = (pause * 3 / 2).min(LAST_LOOK);
-            add_children(&mut processes, left_alone);
-            processes.retain(|&process| {
-                let seen = Process::new(process, self.began.elapsed());
-                seen.look_at_all(files)
-            });
-            if processes.is_empty() || self.began.elapsed() >= self.at_most {
+            if processes.is_empty() || now >= self.at_most {
                 break None;
             }
+            let due = processes.iter().map(|process| process.due).min();
+            let children = now + CHILDREN.max(now / CHILDREN_SHARE);
+            let until = due.map_or(children, |due| due.min(children));
+            self.watch.wait(until.saturating_sub(now));
+            self.watch.look(self.began.elapsed());
+            processes
+                .iter()
+                .for_each(|process| reads.note(process.number));
+            thread::sleep(WATCH.min(until.saturating_sub(self.began.elapsed())));
+            let now = self.began.elapsed();
+            add_children(&mut processes, left_alone, now);
+            processes.retain_mut(|process| process.due > now || process.look(files, now));
         };
         self.read = self
             .read
@@ -96,6 +106,33 @@ impl Passive {
         self.watch.look(self.began.elapsed());
         self.watch.finish(files, known, self.read);
         self.read.unwrap_or(0)
+    }
+}
+
+/// A process whose page tables are looked at from time to time.
+#[derive(Debug, Clone, Copy)]
+struct Looked {
+    number: i32,
+    /// When it is looked at, after the launch began.
+    due: Duration,
+    /// How long to wait then.
+    pause: Duration,
+}
+
+impl Looked {
+    fn new(number: i32, now: Duration, pause: Duration) -> Self {
+        Self {
+            number,
+            due: now + pause,
+            pause,
+        }
+    }
+
+    /// Looks at its page tables. False if it has mapped nothing any more.
+    fn look(&mut self, files: &mut Files, now: Duration) -> bool {
+        self.pause = (self.pause * 3 / 2).min(LAST_LOOK);
+        self.due = now + self.pause;
+        Process::new(self.number, now).look_at_all(files)
     }
 }
 
@@ -136,12 +173,13 @@ fn read_by(process: i32) -> Option<u64> {
 }
 
 /// Adds what these processes have started, and what that has started.
-fn add_children(processes: &mut Vec<i32>, left_alone: &HashSet<i32>) {
+fn add_children(processes: &mut Vec<Looked>, left_alone: &HashSet<i32>, now: Duration) {
     let mut at = 0;
-    while let Some(&process) = processes.get(at) {
-        for child in children_of(process) {
-            if !processes.contains(&child) && !left_alone.contains(&child) {
-                processes.push(child);
+    while let Some(process) = processes.get(at) {
+        for child in children_of(process.number) {
+            let is_known = processes.iter().any(|process| process.number == child);
+            if !is_known && !left_alone.contains(&child) {
+                processes.push(Looked::new(child, now, YOUNG_LOOK));
             }
         }
         at += 1;
@@ -164,4 +202,37 @@ fn children_of(process: i32) -> Vec<i32> {
         words.filter_map(|word| word.parse().ok()).collect()
     };
     lists.flat_map(numbers).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn programs_that_are_soon_over_are_seen() {
+        // On a disk, as the program itself.
+        let own = std::env::current_exe().expect("this");
+        let home = tempfile::tempdir_in(own.parent().expect("a directory")).expect("room");
+        let home = home.path().canonicalize().expect("there");
+        let programs: Vec<_> = (0..10).map(|n| home.join(format!("sleep-{n}"))).collect();
+        for program in &programs {
+            fs::copy("/bin/sleep", program).expect("room");
+        }
+        let script = "for program in ./sleep-*; do $program 0.02; done";
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", script]).current_dir(&home).spawn();
+        let mut shell = shell.expect("there is a shell");
+        let mut files = Files::new().expect("a mount table");
+        let mut passive = Passive::new(Instant::now(), Duration::from_secs(60));
+        let processes = vec![shell.id() as i32];
+        passive.prepare(&files, &processes);
+        let left = passive.look(&mut files, processes, &HashSet::new(), || false);
+        assert!(shell.wait().expect("it is ours").success());
+        assert_eq!(left, None);
+        let seen = programs.iter().filter(|program| files.is_mapped(program));
+        // To look at all processes only from time to time would show half of them.
+        assert!(seen.clone().count() >= 8, "{:?}", seen.collect::<Vec<_>>());
+    }
 }

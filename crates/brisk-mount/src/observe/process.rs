@@ -15,6 +15,9 @@ use super::pages::{MappedFile, mapped_files, touched};
 /// The longest path (linux/limits.h).
 const PATH_MAX: usize = 4096;
 
+/// A mapping of at most so many bytes is short.
+const SHORT: u64 = 2 << 20;
+
 /// Bytes of a page, the smallest that any system has: memory may end at each.
 const PAGE: u64 = 4096;
 
@@ -215,10 +218,12 @@ impl Process {
             .retain(|(mapped, _)| !(start <= mapped.start && mapped.end <= end));
     }
 
-    /// Looks at all its page tables. False if it has mapped nothing any more.
+    /// Looks at all its page tables. False if it has mapped nothing any more. When a page was touched, they do not say, so
+    /// short mappings come first: a program needs headers and data of all its libraries before it does anything.
     pub(super) fn look_at_all(&self, files: &mut Files) -> bool {
-        let all = mapped_files(self.number).unwrap_or_default();
+        let mut all = mapped_files(self.number).unwrap_or_default();
         let has_some = !all.is_empty();
+        all.sort_by_key(|mapped| mapped.end.saturating_sub(mapped.start) > SHORT);
         for mapped in all {
             let same = |known: &&(MappedFile, Duration)| known.0.path == mapped.path;
             let at = self

@@ -16,9 +16,10 @@ use anyhow::{Context, bail};
 use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
-    BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedOf, LearnedPacks,
-    Learning, NextLaunch, Notice, ObservationEnd, Observe, Observed, PlainLaunch, Replay, Session,
-    SessionFill, SessionImage, Trace, Wholeness, gives_rights, sessions, with_reasons,
+    BackgroundReplay, Effort, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedOf,
+    LearnedPacks, Learning, NextLaunch, Notice, ObservationEnd, Observe, Observed, PlainLaunch,
+    Replay, Session, SessionFill, SessionImage, Trace, Wholeness, gives_rights, sessions,
+    with_reasons,
 };
 
 use super::profile::percent;
@@ -520,6 +521,8 @@ fn observe(
             match replay::exec(launch)? {}
         }
     };
+    let is_thorough =
+        args.thorough || std::env::var_os("BRISK_THOROUGH").is_some_and(|value| !value.is_empty());
     let charge = args.reading.charge();
     let observing = held.clone();
     // In the other process, which can tell nobody. If something cannot be written, the next launch is observed again.
@@ -548,12 +551,15 @@ fn observe(
     let mut plan = Observe::new(launch.command.clone());
     plan.held = observing;
     plan.known = known;
-    plan.earlier = earlier;
-    plan.thorough =
-        args.thorough || std::env::var_os("BRISK_THOROUGH").is_some_and(|value| !value.is_empty());
+    plan.earlier = earlier.launches;
+    plan.effort = match (is_thorough, earlier.missed) {
+        (true, _) => Effort::EveryCall,
+        (false, 0) => Effort::Turns,
+        (false, _) => Effort::LongTurns,
+    };
     match plan.start(keep) {
         Ok(()) if args.verbose || std::io::stderr().is_terminal() => {
-            say(match earlier {
+            say(match earlier.launches {
                 0 => "brisk observes this start, and makes the next one faster",
                 _ => "brisk observes this start, too: it has not seen all of the earlier ones",
             });
