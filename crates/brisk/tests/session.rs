@@ -589,6 +589,29 @@ fn without_a_guardian_the_server_serves_until_the_programs_end() {
 }
 
 #[test]
+fn without_guardian_and_watchdog_the_server_serves_until_it_is_killed() {
+    each_user(|stage| {
+        let child = reader(stage);
+        stage.wait_for_program("mount-watchdog");
+        let watchdogs = stage.processes("mount-watchdog");
+        // It would start another watchdog.
+        kill(&stage.processes("brisk-guardian"), Signal::KILL);
+        kill(&watchdogs, Signal::KILL);
+        assert_eq!(
+            said(&go(child)),
+            (Some(0), "same\n".to_owned(), String::new())
+        );
+        // Nobody is left to end it.
+        let servers = stage.processes("brisk-server");
+        assert_eq!(servers.len(), 1);
+        kill(&servers, Signal::KILL);
+        stage.assert_no_process(Duration::from_secs(10));
+        // What is left behind is not in the way.
+        assert_eq!(said(&stage.sh("exit 4")).0, Some(4));
+    });
+}
+
+#[test]
 fn a_new_run_does_not_wait_for_a_dead_guardian() {
     each_user(|stage| {
         let child = reader(stage);
