@@ -54,7 +54,7 @@ pub(crate) fn run(args: &DbCheckArgs) -> anyhow::Result<Answer> {
     }
     let Report { faults, number, .. } = report;
     if args.json {
-        let value = to_json(&checked, &pages, &faults);
+        let value = to_json(&checked, &pages, &faults, number == 0);
         writeln!(stdout, "{}", serde_json::to_string_pretty(&value)?)?;
     } else {
         summarise(&mut stdout, &checked, &pages)?;
@@ -130,7 +130,7 @@ fn fault_to_json(
     json!({"collection": collection, "index": index, "key": key, "message": what})
 }
 
-fn to_json(checked: &[Checked], pages: &PageFaults, faults: &[Value]) -> Value {
+fn to_json(checked: &[Checked], pages: &PageFaults, faults: &[Value], is_sound: bool) -> Value {
     let collections = checked.iter().map(|one| {
         json!({
             "collection": one.collection,
@@ -140,6 +140,7 @@ fn to_json(checked: &[Checked], pages: &PageFaults, faults: &[Value]) -> Value {
         })
     });
     json!({
+        "sound": is_sound,
         "pages_right": pages.is_empty(),
         "collections": collections.collect::<Vec<_>>(),
         "faults": faults,

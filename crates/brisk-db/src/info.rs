@@ -148,7 +148,7 @@ fn to_json(database: &UntypedDatabase, readers: &[Reader]) -> anyhow::Result<Val
     let collections = collections.collect::<anyhow::Result<Vec<_>>>()?;
     let readers = readers.iter().map(|reader| {
         json!({
-            "process": reader.process,
+            "pid": reader.process,
             "transaction": reader.transaction,
             "alive": reader.is_alive,
         })
@@ -158,7 +158,7 @@ fn to_json(database: &UntypedDatabase, readers: &[Reader]) -> anyhow::Result<Val
     Ok(json!({
         "format": database.version(),
         "bytes": database.file_bytes()?,
-        "limit": database.limit(),
+        "limit_bytes": database.limit(),
         "page_bytes": database.page_size(),
         "pages": database.pages(),
         "pages_with_entries": pages_in_use(database)?,

@@ -194,8 +194,9 @@ fn check_contents(pack: &HotPack, summary: &HotSummary, context: &str) {
         (pack.pages(), pack.data_len()),
         "{context}"
     );
+    let names = summary.look_ups;
     assert_eq!(
-        (summary.found, summary.absent, summary.stale_look_ups),
+        (names.found, names.absent, names.changed),
         (1, 12, 0),
         "{context}"
     );

@@ -705,7 +705,7 @@ impl Stage {
             .filter_map(|session| session["images"].as_array())
             .flatten();
         let servers: Vec<_> = images
-            .filter_map(|image| image["server"].as_u64())
+            .filter_map(|image| image["server_pid"].as_u64())
             .collect();
         ensure!(
             !servers.is_empty(),

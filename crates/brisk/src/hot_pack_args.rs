@@ -65,7 +65,7 @@ pub fn summary_text(summary: &HotSummary) -> String {
         count(summary.files, "file", "files"),
         BinaryBytes(summary.bytes),
         BinaryBytes(summary.file_bytes),
-        summary.found,
-        summary.absent
+        summary.look_ups.found,
+        summary.look_ups.absent
     )
 }

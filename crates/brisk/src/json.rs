@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
+use brisk_image::FileType;
 use serde::Serialize;
 
 /// A name as JSON can hold it. If the name is not UTF-8, the second value has its bytes in hexadecimal.
@@ -16,6 +17,19 @@ pub fn name(name: &(impl AsRef<OsStr> + ?Sized)) -> (Cow<'_, str>, Option<String
             let bytes = name.as_bytes().iter().map(|byte| format!("{byte:02x}"));
             (name.to_string_lossy(), Some(bytes.collect()))
         }
+    }
+}
+
+/// The name of a type of file. Every verb has the same names.
+pub fn file_type(of: FileType) -> &'static str {
+    match of {
+        FileType::Directory => "directory",
+        FileType::File => "file",
+        FileType::Symlink => "symlink",
+        FileType::BlockDevice => "block",
+        FileType::CharDevice => "char",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
     }
 }
 

@@ -18,10 +18,10 @@ fn words_and_json_say_the_same() {
     let said = place.brisk(&["doctor", "--json"]);
     assert_eq!((words.code, words.err.as_str()), (said.code, ""));
     let report: Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!(report["ready"], said.code == Some(0));
+    assert_eq!(report["usable"], said.code == Some(0));
     let support = KernelSupport::probe();
     assert_eq!(report["kernel"], support.release.as_str());
-    assert_eq!(report["page_size"], support.page_size);
+    assert_eq!(report["page_bytes"], support.page_size);
     let findings = report["findings"].as_array().unwrap();
     for finding in findings {
         let text = |field: &str| finding[field].as_str().unwrap_or_default().to_owned();

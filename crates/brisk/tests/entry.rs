@@ -572,6 +572,9 @@ fn a_session_says_how_its_image_is_started() {
         "{text}"
     );
     let json: serde_json::Value = serde_json::from_str(&stat(&["--json"])).unwrap();
-    assert_eq!(json[0]["images"][0]["entry"], "bin/says 'a b' (recorded)");
+    assert_eq!(
+        json[0]["images"][0]["entry_text"],
+        "bin/says 'a b' (recorded)"
+    );
     assert!(Path::new(&stage.path("e.img")).exists());
 }

@@ -76,12 +76,13 @@ fn a_pack_is_written_beside_a_tree_or_an_image() {
             let json: Value = serde_json::from_str(&sandbox.stdout(&args)).unwrap();
             let pack = open(&sandbox, "hot").unwrap();
             assert!(ranges(&pack) == expected(), "{tree} {prefer}");
-            assert_eq!(json["hot_pack"], "hot");
+            assert_eq!(json["path"], "hot");
             assert_eq!(
                 (&json["pages"], &json["bytes"]),
                 (&json!(21), &json!(81_932))
             );
-            assert_eq!((&json["found"], &json["absent"]), (&json!(1), &json!(1)));
+            let look_ups = json!({"found": 1, "absent": 1, "changed": 0});
+            assert_eq!(json["look_ups"], look_ups);
             assert_eq!(
                 json["file_bytes"],
                 fs::metadata(sandbox.path("hot")).unwrap().len()

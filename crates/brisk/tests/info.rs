@@ -137,23 +137,24 @@ fn json_has_the_same_numbers() {
     }
     assert_eq!(
         info["stored"]["raw"],
-        json!({"bytes": 300_000, "stored": 300_000})
+        json!({"bytes": 300_000, "stored_bytes": 300_000})
     );
     assert_eq!(info["stored"]["compressed"]["bytes"], 300_000);
     assert_eq!(info["largest"][0]["path"], "noise");
     assert_eq!(info["largest"].as_array().map(Vec::len), Some(1));
     assert_eq!(
         info["curve"].as_array().and_then(|c| c.last()),
-        Some(&json!({"at_most": 524_288, "files": 4, "bytes": 600_034}))
+        Some(&json!({"at_most_bytes": 524_288, "files": 4, "bytes": 600_034}))
     );
     // Every byte of the image is in one class.
     let stored = &info["stored"];
-    let classes = ["compressed", "raw", "shared"].map(|class| &stored[class]["stored"]);
-    let tables = stored["tables"].as_object().unwrap().values();
+    let classes = ["compressed", "raw", "shared"].map(|class| &stored[class]["stored_bytes"]);
+    let tables = stored["tables"].as_array().unwrap().iter();
+    let tables = tables.map(|table| &table["stored_bytes"]);
     let sum: u64 = classes
         .into_iter()
         .chain(tables)
-        .chain([&stored["other"]])
+        .chain([&stored["other_bytes"]])
         .map(|n| n.as_u64().unwrap())
         .sum();
     assert_eq!(Some(sum), info["bytes_used"].as_u64());

@@ -1,10 +1,12 @@
-//! `docs/json.md` has every field that verbs print without a session. The tests of sessions and of the lab
-//! check theirs.
+//! `docs/json.md` says what verbs print without a session. The tests of sessions, of caches, of databases and of the labs
+//! compare theirs.
 
 #[path = "staging/documented.rs"]
 mod documented;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use documented::assert_documented;
@@ -41,25 +43,138 @@ fn every_field_that_verbs_print_without_a_session_is_documented() {
         assert!(output.status.code() < Some(2), "{arguments}: {error}");
         String::from_utf8(output.stdout).unwrap()
     };
-    for arguments in [
-        "pack app -o a.img --profile p -q",
-        "repack a.img -o b.img --codec lz4 -q --verity",
-        "verity a.img -q",
-        "ls -R a.img",
-        "info a.img",
-        "diff a.img cache",
-        "verify a.img -q",
-        "extract a.img out -q",
-        "hot app --profile p -o h -q",
-        "profile show p",
-        "profile show p app",
-        "profile check p app",
-        "profile diff p q",
-        "replay p",
-        "warm app",
-        "warm a.img",
-        "doctor",
+    for (section, arguments) in [
+        ("pack and repack", "pack app -o a.img --profile p -q"),
+        (
+            "pack and repack",
+            "repack a.img -o b.img --codec lz4 -q --verity",
+        ),
+        ("verity", "verity a.img -q"),
+        ("ls", "ls -R a.img"),
+        ("info", "info a.img"),
+        ("info", "info b.img"),
+        ("diff", "diff a.img cache"),
+        ("verify", "verify a.img -q --rebuild"),
+        ("extract", "extract a.img out -q"),
+        ("hot", "hot app --profile p -o h -q"),
+        ("verify", "verify a.img -q --hot h"),
+        ("profile show", "profile show p"),
+        ("profile show", "profile show p app"),
+        ("profile check", "profile check p app"),
+        ("profile diff", "profile diff p q"),
+        ("replay", "replay p"),
+        ("replay", "warm p"),
+        ("warm of an image or a directory", "warm app"),
+        ("warm of an image or a directory", "warm a.img"),
+        ("doctor", "doctor"),
     ] {
-        assert_documented(arguments, &brisk(arguments));
+        assert_documented(section, &brisk(arguments));
     }
+}
+
+/// The sections of what verbs print, and not of what the labs write.
+fn of_verbs() -> documented::Sections {
+    let is_of_lab = |heading: &str| heading.ends_with(".json") || heading == documented::OF_LABS;
+    let mut sections = documented::sections();
+    sections.retain(|heading, _| !is_of_lab(heading));
+    sections
+}
+
+#[test]
+fn one_name_has_one_type_and_one_unit() {
+    let mut known: BTreeMap<String, (String, String)> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (section, fields) in of_verbs() {
+        for field in &fields {
+            let (name, kind) = (field.name(), field.kind.as_str());
+            let place = format!("{section}: {}, {kind}", field.path);
+            let unit = match name {
+                "block_size" | "dict_size" => "bytes",
+                _ if name.ends_with("_hex") => "text",
+                _ if name.ends_with("_us") => "microseconds",
+                _ if name.ends_with("_ns") => "nanoseconds",
+                _ if name.split('_').any(|word| word == "seconds") => "seconds",
+                _ if name.split('_').any(|word| word == "bytes") => "bytes",
+                _ => "",
+            };
+            let units = ["bytes", "seconds", "microseconds", "nanoseconds"];
+            if (units.contains(&kind) || !unit.is_empty()) && kind != unit {
+                wrong.push(format!("{place}, by its name {unit:?}"));
+            }
+            let (before, other) = known
+                .entry(name.to_owned())
+                .or_insert((kind.to_owned(), place.clone()));
+            if before != kind && !kind.is_empty() && !before.is_empty() {
+                wrong.push(format!("{place}, but {other}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The text of all tests in Rust below a directory.
+fn tests_below(directory: &Path) -> String {
+    let entries = fs::read_dir(directory).unwrap();
+    let texts = entries.map(|entry| match entry.unwrap().path() {
+        path if path.is_dir() => tests_below(&path),
+        path if path.extension().is_some_and(|end| end == "rs") => {
+            fs::read_to_string(path).unwrap()
+        }
+        _ => String::new(),
+    });
+    texts.collect()
+}
+
+#[test]
+fn a_test_compares_each_section() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let tests = ["brisk", "brisk-db", "brisk-lab"];
+    let tests = tests.map(|name| tests_below(&crates.join(name).join("tests")));
+    let headings = documented::sections().into_keys();
+    let headings = headings.filter(|heading| heading != documented::OF_LABS);
+    let named = |heading: &String| {
+        tests
+            .iter()
+            .any(|text| text.contains(&format!("{heading:?},")))
+    };
+    let without: Vec<_> = headings.filter(|heading| !named(heading)).collect();
+    assert!(without.is_empty(), "no test compares {without:?}");
+}
+
+/// What `--help` says of the verb with this path, and of those below it.
+fn helps(verb: &str, found: &mut Vec<(String, String)>) {
+    let output = Command::new(env!("CARGO_BIN_EXE_brisk"))
+        .args(verb.split_whitespace())
+        .arg("--help")
+        .output()
+        .unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let below = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let below = below.take_while(|line| !line.is_empty());
+    let names = below.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    // The sections of labs are named after their files.
+    for name in names.filter(|name| !["", "help", "lab"].contains(name)) {
+        helps(&format!("{verb} {name}"), found);
+    }
+    found.push((verb.trim().to_owned(), help));
+}
+
+#[test]
+fn each_verb_that_prints_json_has_a_section() {
+    let mut verbs = Vec::new();
+    helps("", &mut verbs);
+    verbs.retain(|(_, help)| help.contains("--json"));
+    assert!(verbs.len() > 20, "{verbs:#?}");
+    let sections = documented::sections();
+    let is_section = |verb: &str| {
+        let verb = format!(" {verb} ");
+        let mut headings = sections.keys();
+        headings.any(|heading| format!(" {heading} ").contains(&verb))
+    };
+    let without: Vec<_> = verbs
+        .iter()
+        .filter(|(verb, _)| !is_section(verb))
+        .map(|(verb, _)| verb)
+        .collect();
+    assert!(without.is_empty(), "docs/json.md lacks {without:?}");
 }

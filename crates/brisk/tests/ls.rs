@@ -111,7 +111,7 @@ fn ls_prints_json() {
         entries[0],
         serde_json::json!({
             "path": "bin/alias", "type": "file", "mode": "0644", "inode": number, "links": 2,
-            "uid": 10, "gid": 20, "mtime": 1_700_000_000, "size": 4, "xattrs": false
+            "uid": 10, "gid": 20, "mtime": 1_700_000_000, "bytes": 4, "has_xattrs": false
         })
     );
     assert_eq!(entries[3]["inode"], number);
@@ -130,7 +130,7 @@ fn names_stay_as_they_are_where_no_terminal_reads_them() {
     assert_eq!(output.stdout, b"esc\x1b[2J\xff\n");
     let entry: Value = serde_json::from_str(&sandbox.stdout(&["ls", "--json", "app.img"])).unwrap();
     assert_eq!(entry["path"], "esc\u{1b}[2J\u{fffd}");
-    assert_eq!(entry["path_bytes"], "6573631b5b324aff");
+    assert_eq!(entry["path_hex"], "6573631b5b324aff");
 }
 
 #[test]

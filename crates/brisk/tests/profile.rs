@@ -90,7 +90,8 @@ The files with the most pages
     assert_eq!(
         json["roots"][0],
         json!({"path": "/opt/app", "kind": "directory", "demand":
-            {"files": 2, "pages": 5, "bytes": 13292, "ranges": 2, "found": 1, "absent": 1}})
+            {"files": 2, "pages": 5, "bytes": 13292, "ranges": 2,
+            "look_ups": {"found": 1, "absent": 1}}})
     );
     assert_eq!(
         json["top"][1],
@@ -133,7 +134,7 @@ fn check_says_what_is_stale() {
     assert_eq!(
         serde_json::from_str::<Value>(&stdout).unwrap(),
         json!({
-            "stale": true, "look_ups": 2, "look_ups_changed": 1,
+            "stale": true, "look_ups": {"same": 1, "changed": 1},
             "pages": {"same": 0, "changed": 20, "missing": 1, "outside": 2},
             "files": [{"path": "lib/big.bin", "state": "changed"}, {"path": "etc/app.conf", "state": "missing"}],
         })

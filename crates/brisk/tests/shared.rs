@@ -175,7 +175,9 @@ impl Stage {
         let sessions = self.sessions(user);
         let images = sessions.iter();
         let images = images.flat_map(|session| session["images"].as_array().unwrap().clone());
-        images.filter_map(|image| pid(&image["server"])).collect()
+        images
+            .filter_map(|image| pid(&image["server_pid"]))
+            .collect()
     }
 }
 
@@ -373,7 +375,7 @@ fn a_mount_that_nobody_serves_any_more_is_unmounted() {
     for user in [0, USER] {
         let at = format!("at{user}");
         assert_eq!(stage.brisk(user, &["mount", "a.img", &at]), said(0, "", ""));
-        let guardian = pid(&stage.sessions(user)[0]["guardian"]).unwrap();
+        let guardian = pid(&stage.sessions(user)[0]["guardian_pid"]).unwrap();
         let servers = stage.servers(user);
         // Also if a process is in it.
         let mut program = stage.working_in(user, &format!("{at}/sub"));

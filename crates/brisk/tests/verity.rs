@@ -61,7 +61,7 @@ fn a_tree_is_written_beside_any_image_and_veritysetup_accepts_it() {
     }
     let json = sandbox.stdout(&["verity", "app.img", "--json", "-o", "hashes"]);
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["tree"], "hashes");
+    assert_eq!(json["hash_tree"], "hashes");
     assert_eq!(
         json["root_hash"].as_str(),
         fs::read_to_string(sandbox.path("hashes.roothash"))
@@ -70,7 +70,7 @@ fn a_tree_is_written_beside_any_image_and_veritysetup_accepts_it() {
             .next()
     );
     assert_eq!(json["data_bytes"], image.len());
-    assert_eq!(json["tree_bytes"], sandbox.bytes("hashes").len());
+    assert_eq!(json["hash_tree_bytes"], sandbox.bytes("hashes").len());
     assert_eq!(json["hash_offset"], 0);
 }
 

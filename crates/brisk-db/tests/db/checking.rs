@@ -51,7 +51,7 @@ fn faults(ledger: &Ledger) -> Vec<String> {
     );
     let json = ledger.run(&["check", "ledger.db", "--json"]);
     assert_eq!(json.code, 1);
-    assert_documented("check", &json.stdout);
+    assert_documented("db check", &json.stdout);
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     let lines: Vec<String> = outcome.stdout.lines().map(str::to_owned).collect();
     let end = lines
@@ -68,7 +68,10 @@ fn a_whole_database_is_right() {
     assert_eq!(ledger.stdout(&["check", "ledger.db"]), RIGHT);
     let json = ledger.stdout(&["check", "ledger.db", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["pages_right"], true);
+    assert_eq!(
+        (&json["sound"], &json["pages_right"]),
+        (&true.into(), &true.into())
+    );
     assert_eq!(json["collections"][0]["records"], 5);
     assert_eq!(json["faults"], serde_json::json!([]));
 }

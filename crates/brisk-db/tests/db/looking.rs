@@ -23,10 +23,10 @@ fn info_says_what_a_database_has() {
     );
     assert!(shown.contains(&expected), "{shown}");
     let shown = ledger.stdout(&["info", "ledger.db", "--json"]);
-    assert_documented("info", &shown);
+    assert_documented("db info", &shown);
     drop(snapshot);
     let info: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!(info["readers"][0]["process"], std::process::id());
+    assert_eq!(info["readers"][0]["pid"], std::process::id());
     assert_eq!(info["readers"][0]["alive"], true);
     assert_eq!(info["readers"][0]["transaction"], 2);
     assert_eq!(info["collections"][0]["records"], 5);
@@ -119,8 +119,10 @@ fn ls_lists_collections_and_keys() {
         ledger.stdout(&["ls", "ledger.db"]),
         "invoices                     5\nplaces                       3\n"
     );
+    let shown = ledger.stdout(&["ls", "ledger.db", "--json"]);
+    assert_documented("db ls", &shown);
     assert_eq!(
-        ledger.stdout(&["ls", "ledger.db", "--json"]),
+        shown,
         "{\"collection\":\"invoices\",\"records\":5}\n{\"collection\":\"places\",\"records\":3}\n"
     );
     assert_eq!(

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use brisk_objects::{Options, Record};
 
 use crate::checking::{change, table};
+use crate::documented::assert_documented;
 use crate::ledger::{Invoice, Ledger, Place, invoice, open};
 
 /// All records of a database, as its program sees them.
@@ -48,6 +49,7 @@ fn refused(ledger: &Ledger, args: &[&str], lines: &str) -> String {
 fn a_program_opens_what_was_loaded() {
     let ledger = Ledger::new();
     let dump = ledger.stdout(&["dump", "ledger.db"]);
+    assert_documented("Headers of db dump", dump.lines().next().unwrap());
     let said = load(&ledger, &["copy.db"], &dump);
     assert_eq!(said, "brisk: loaded 8 records of 2 collections\n");
     // The whole of it: a second dump, what the program reads by keys and by indexes, and the check.

@@ -95,6 +95,18 @@ pub struct HotPackWriter {
     digests: bool,
 }
 
+/// The names that the launches of a profile looked up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct WrittenLookUps {
+    /// Names in the pack that are there.
+    pub found: u64,
+    /// Names in the pack that are not.
+    pub absent: u64,
+    /// Names that are left out because they have another answer now.
+    pub changed: u64,
+}
+
 /// What a hot pack holds, and what it lacks of the profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -109,16 +121,12 @@ pub struct HotSummary {
     pub file_bytes: u64,
     /// Frames.
     pub frames: u64,
-    /// Look-ups of names that are there.
-    pub found: u64,
-    /// Look-ups of names that are not.
-    pub absent: u64,
+    /// Names that were looked up.
+    pub look_ups: WrittenLookUps,
     /// Pages of the profile that are left out because their file changed or is not there.
     pub stale_pages: u64,
     /// Those files.
     pub stale_files: u64,
-    /// Look-ups that are left out because they have another answer now.
-    pub stale_look_ups: u64,
     /// Pages of the profile that belong to other roots.
     pub outside_pages: u64,
 }
@@ -142,8 +150,8 @@ impl HotSummary {
                 )
             ));
         }
-        if self.stale_look_ups > 0 {
-            let look_ups = count(self.stale_look_ups, "look-up", "look-ups");
+        if self.look_ups.changed > 0 {
+            let look_ups = count(self.look_ups.changed, "look-up", "look-ups");
             parts.push(format!("{look_ups} with another answer"));
         }
         match parts.is_empty() {
@@ -500,11 +508,9 @@ impl Contents {
                 bytes: 0,
                 file_bytes: 0,
                 frames: 0,
-                found: 0,
-                absent: 0,
+                look_ups: WrittenLookUps::default(),
                 stale_pages: 0,
                 stale_files: 0,
-                stale_look_ups: 0,
                 outside_pages: 0,
             },
         };
@@ -610,12 +616,12 @@ impl Contents {
                     };
                     let is_there = origin.exists(&directory.path.join(&look_up.name))?;
                     let Some(known) = known.filter(|_| is_there == look_up.found) else {
-                        self.summary.stale_look_ups += 1;
+                        self.summary.look_ups.changed += 1;
                         continue;
                     };
                     match look_up.found {
-                        true => self.summary.found += 1,
-                        false => self.summary.absent += 1,
+                        true => self.summary.look_ups.found += 1,
+                        false => self.summary.look_ups.absent += 1,
                     }
                     let name = look_up.name.as_bytes().into();
                     self.look_ups

@@ -196,7 +196,7 @@ pub struct LookUp {
 }
 
 /// How much a profile, or one root of it, asked for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Demand {
     /// Files with at least one page.

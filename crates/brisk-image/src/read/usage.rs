@@ -53,6 +53,7 @@ pub struct Stored {
     /// As they are read.
     pub bytes: u64,
     /// As they are stored.
+    #[cfg_attr(feature = "serde", serde(rename = "stored_bytes"))]
     pub stored: u64,
 }
 
@@ -76,6 +77,7 @@ pub struct LargeFile {
 #[non_exhaustive]
 pub struct SizeStep {
     /// Bytes.
+    #[cfg_attr(feature = "serde", serde(rename = "at_most_bytes"))]
     pub at_most: u64,
     /// Files that have no more.
     pub files: u64,

@@ -38,6 +38,7 @@ pub struct VeritySummary {
     /// Bytes that the tree covers.
     pub data_bytes: u64,
     /// Bytes of the tree, with its superblock.
+    #[serde(rename = "hash_tree_bytes")]
     pub tree_bytes: u64,
     /// The byte of its file at which the superblock starts: the option `--hash-offset` of `veritysetup`.
     pub hash_offset: u64,

@@ -356,7 +356,7 @@ fn state(pack: &LearnedPack) -> (&'static str, String) {
 fn to_json(pack: &LearnedPack) -> Value {
     let used = pack.used.duration_since(UNIX_EPOCH).ok();
     let name = |path: &Option<PathBuf>| path.as_ref().map(|p| json::name(p).0.into_owned());
-    let bytes = |path: &Option<PathBuf>| path.as_ref().and_then(|p| json::name(p).1);
+    let hex = |path: &Option<PathBuf>| path.as_ref().and_then(|p| json::name(p).1);
     let command = pack.command.iter().map(|word| json::name(word).0);
     json!({
         "key": pack.key,
@@ -367,16 +367,16 @@ fn to_json(pack: &LearnedPack) -> Value {
         },
         "state": state(pack).0,
         "is_full": pack.is_full,
-        "settled": pack.settled,
+        "settled_bytes": pack.settled,
         "image": name(&pack.image),
-        "image_bytes": bytes(&pack.image),
+        "image_hex": hex(&pack.image),
         "place": name(&pack.place),
-        "place_bytes": bytes(&pack.place),
+        "place_hex": hex(&pack.place),
         "command": command.collect::<Vec<_>>(),
         "runs": pack.runs,
         "pages": pack.pages,
         "bytes": pack.bytes,
-        "used": used.map(|used| used.as_secs()),
+        "last_used": used.map(|used| used.as_secs()),
     })
 }
 

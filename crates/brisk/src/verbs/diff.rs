@@ -183,10 +183,10 @@ fn to_json(Difference { path, change, .. }: &Difference) -> Value {
     };
     let link = |link: &Option<PathBuf>| link.as_ref().map(|path| text(path.as_os_str()));
     let mut value = match change {
-        Change::Removed(kind) => json!({"change": "removed", "type": kind.name()}),
-        Change::Added(kind) => json!({"change": "added", "type": kind.name()}),
+        Change::Removed(kind) => json!({"change": "removed", "type": json::file_type(*kind)}),
+        Change::Added(kind) => json!({"change": "added", "type": json::file_type(*kind)}),
         Change::Type { was, is } => {
-            json!({"change": "type", "was": was.name(), "is": is.name()})
+            json!({"change": "type", "was": json::file_type(*was), "is": json::file_type(*is)})
         }
         Change::Contents {
             first,
@@ -221,10 +221,10 @@ fn to_json(Difference { path, change, .. }: &Difference) -> Value {
         }
         other => json!({"change": format!("{other:?}")}),
     };
-    let (name, bytes) = json::name(path_from_root(path));
+    let (name, hex) = json::name(path_from_root(path));
     value["path"] = name.into();
-    if let Some(bytes) = bytes {
-        value["path_bytes"] = bytes.into();
+    if let Some(hex) = hex {
+        value["path_hex"] = hex.into();
     }
     value
 }

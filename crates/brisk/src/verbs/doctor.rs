@@ -110,11 +110,11 @@ impl Finding {
 
 #[derive(Debug, Serialize)]
 struct Diagnosis {
-    ready: bool,
+    usable: bool,
     kernel: String,
-    page_size: usize,
+    page_bytes: usize,
     /// How many bytes the kernel reads ahead in the working directory.
-    read_ahead: Option<u64>,
+    read_ahead_bytes: Option<u64>,
     findings: Vec<Finding>,
 }
 
@@ -127,10 +127,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     findings.push(disk_rates());
     let missing = |finding: &Finding| finding.needed && finding.state == State::No;
     let diagnosis = Diagnosis {
-        ready: !findings.iter().any(missing),
+        usable: !findings.iter().any(missing),
         kernel: support.release,
-        page_size: support.page_size,
-        read_ahead: brisk_mount::read_ahead(Path::new("."))?,
+        page_bytes: support.page_size,
+        read_ahead_bytes: brisk_mount::read_ahead(Path::new("."))?,
         findings,
     };
     if args.json {
@@ -138,7 +138,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     } else {
         print(&diagnosis)?;
     }
-    Ok(match diagnosis.ready {
+    Ok(match diagnosis.usable {
         true => Answer::Yes,
         false => Answer::No,
     })
@@ -489,9 +489,9 @@ fn print(diagnosis: &Diagnosis) -> io::Result<()> {
         out,
         "Linux {}, pages of {} bytes",
         printable(&diagnosis.kernel),
-        diagnosis.page_size
+        diagnosis.page_bytes
     )?;
-    match diagnosis.read_ahead {
+    match diagnosis.read_ahead_bytes {
         Some(bytes) => writeln!(out, "read-ahead of {} KiB in this directory", bytes >> 10)?,
         None => writeln!(out, "no read-ahead in this directory")?,
     }
@@ -509,7 +509,7 @@ fn print(diagnosis: &Diagnosis) -> io::Result<()> {
             writeln!(out, "        -> {cure}")?;
         }
     }
-    let answer = match diagnosis.ready {
+    let answer = match diagnosis.usable {
         true => "All that is needed (*) to start programs from images is there.",
         false => "Something that is needed (*) to start programs from images is missing.",
     };

@@ -15,6 +15,7 @@ use super::profile::{open_all, origin};
 use crate::answer::Answer;
 use crate::hot_pack_args::{PreferArg, summary_text};
 use crate::image_args::LimitArgs;
+use crate::json;
 use crate::messages::{say, warn};
 use crate::output_file::{check_output, check_outside, is_same};
 use crate::progress::Progress;
@@ -62,7 +63,9 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct WrittenHotPack<'a> {
-    hot_pack: std::borrow::Cow<'a, str>,
+    path: std::borrow::Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
     #[serde(flatten)]
     summary: &'a HotSummary,
     seconds: f64,
@@ -118,8 +121,10 @@ fn make(args: &Args) -> anyhow::Result<Answer> {
     }
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
+        let (path, path_hex) = json::name(output);
         let report = WrittenHotPack {
-            hot_pack: output.to_string_lossy(),
+            path,
+            path_hex,
             summary: &summary,
             seconds,
         };

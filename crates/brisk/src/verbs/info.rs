@@ -136,22 +136,22 @@ impl Info {
 
     fn to_json(&self) -> Value {
         let Self { image, usage, .. } = self;
-        let (place, place_bytes) = self.place.as_ref().map(json::name).unzip();
+        let (place, place_hex) = self.place.as_ref().map(json::name).unzip();
         let large = |file: &LargeFile| {
-            let (path, path_bytes) = json::name(&file.path);
+            let (path, path_hex) = json::name(&file.path);
             let mut value = json!({
-                "path": path, "bytes": file.bytes, "stored": file.stored,
-                "in_shared_block": file.shared,
+                "path": path, "bytes": file.bytes, "stored_bytes": file.stored,
+                "shared_block_bytes": file.shared,
             });
-            if let Some(bytes) = path_bytes {
-                value["path_bytes"] = bytes.into();
+            if let Some(hex) = path_hex {
+                value["path_hex"] = hex.into();
             }
             value
         };
         let section = |(kind, start, len): &(String, u64, u64)| json!({"kind": kind, "start": start, "bytes": len});
         let tables = usage.tables.iter();
-        let tables: serde_json::Map<_, _> = tables
-            .map(|(name, stored)| ((*name).to_owned(), Value::from(*stored)))
+        let tables: Vec<_> = tables
+            .map(|(name, stored)| json!({"name": name, "stored_bytes": stored}))
             .collect();
         let mut value = json!({
             "version": "4.0",
@@ -177,9 +177,9 @@ impl Info {
                 "compressed": usage.compressed,
                 "raw": usage.raw,
                 "shared": usage.shared,
-                "sparse": {"bytes": usage.sparse, "stored": 0},
-                "duplicates": {"bytes": usage.duplicates, "stored": 0},
-                "other": usage.other,
+                "sparse": {"bytes": usage.sparse, "stored_bytes": 0},
+                "duplicates": {"bytes": usage.duplicates, "stored_bytes": 0},
+                "other_bytes": usage.other,
                 "tables": tables,
             },
             "largest": usage.largest.iter().map(large).collect::<Vec<_>>(),
@@ -188,8 +188,8 @@ impl Info {
         if let Some(pack) = &self.hot_pack {
             value["hot_pack"] = hot_json(pack);
         }
-        if let Some(bytes) = place_bytes.flatten() {
-            value["place_bytes"] = bytes.into();
+        if let Some(hex) = place_hex.flatten() {
+            value["place_hex"] = hex.into();
         }
         value
     }
@@ -316,7 +316,7 @@ fn entry_json(entry: &Entry) -> Value {
     // As lossy as command lines in other JSON of brisk.
     let text = |text: &std::ffi::OsString| Value::from(text.to_string_lossy());
     let directory = entry.directory.as_ref().map(json::name);
-    let (directory, directory_bytes) = directory.unzip();
+    let (directory, directory_hex) = directory.unzip();
     let variables = entry.variables.iter();
     let variables =
         variables.map(|(name, value)| json!({"name": text(name), "value": text(value)}));
@@ -327,8 +327,8 @@ fn entry_json(entry: &Entry) -> Value {
         "variables": variables.collect::<Vec<_>>(),
         "from": entry.origin.word(),
     });
-    if let Some(bytes) = directory_bytes.flatten() {
-        value["directory_bytes"] = bytes.into();
+    if let Some(hex) = directory_hex.flatten() {
+        value["directory_hex"] = hex.into();
     }
     value
 }
@@ -365,7 +365,7 @@ fn hot_json(pack: &HotPack) -> Value {
         "codec": pack.codec().name(),
         "pages": pack.pages(),
         "bytes": pack.data_len(),
-        "stored": pack.data_stored(),
+        "stored_bytes": pack.data_stored(),
         "files": pack.files().len(),
         "ranges": pack.range_count(),
         "frames": pack.frame_count(),
@@ -424,7 +424,7 @@ fn options_json(options: Option<&CodecOptions>) -> Value {
         Some(CodecOptions::Lzo { algorithm, level }) => {
             json!({"algorithm": algorithm, "level": level})
         }
-        Some(CodecOptions::Lz4 { high }) => json!({"high": high}),
+        Some(CodecOptions::Lz4 { high }) => json!({"high_compression": high}),
         Some(CodecOptions::Xz { dict_size, filters }) => {
             json!({"dict_size": dict_size, "filters": filters})
         }

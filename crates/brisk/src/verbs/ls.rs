@@ -54,7 +54,7 @@ pub struct Args {
     tree: bool,
 
     /// Prints one JSON object for each entry, with everything that -l shows. If a path or a target is not UTF-8,
-    /// path_bytes or target_bytes has its bytes in hexadecimal.
+    /// path_hex or target_hex has its bytes in hexadecimal.
     #[arg(long, conflicts_with = "long")]
     json: bool,
 }
@@ -340,7 +340,7 @@ fn day_of(number: u32) -> Date {
 struct JsonEntry<'a> {
     path: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    path_bytes: Option<String>,
+    path_hex: Option<String>,
     r#type: &'static str,
     mode: String,
     inode: u32,
@@ -349,54 +349,49 @@ struct JsonEntry<'a> {
     gid: u32,
     mtime: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    size: Option<u64>,
+    bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    target_bytes: Option<String>,
+    target_hex: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     major: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     minor: Option<u32>,
-    xattrs: bool,
+    has_xattrs: bool,
 }
 
 impl<'a> JsonEntry<'a> {
     fn new(path: &'a Path, inode: &'a Inode) -> Self {
-        let (path, path_bytes) = json::name(path_from_root(path));
-        let (target, target_bytes) = match inode.kind() {
+        let (path, path_hex) = json::name(path_from_root(path));
+        let (target, target_hex) = match inode.kind() {
             InodeKind::Symlink(target) => {
-                let (target, bytes) = json::name(target);
-                (Some(target), bytes)
+                let (target, hex) = json::name(target);
+                (Some(target), hex)
             }
             _ => (None, None),
         };
-        let (r#type, size, device) = match inode.kind() {
-            InodeKind::Directory(_) => ("directory", None, None),
-            InodeKind::File(file) => ("file", Some(file.len()), None),
-            InodeKind::Symlink(_) => ("symlink", None, None),
-            InodeKind::BlockDevice(device) => ("block", None, Some(device)),
-            InodeKind::CharDevice(device) => ("char", None, Some(device)),
-            InodeKind::Fifo => ("fifo", None, None),
-            InodeKind::Socket => ("socket", None, None),
-            _ => ("other", None, None),
+        let (bytes, device) = match inode.kind() {
+            InodeKind::File(file) => (Some(file.len()), None),
+            InodeKind::BlockDevice(device) | InodeKind::CharDevice(device) => (None, Some(device)),
+            _ => (None, None),
         };
         Self {
             path,
-            path_bytes,
-            r#type,
+            path_hex,
+            r#type: json::file_type(inode.file_type()),
             mode: format!("{:04o}", inode.permissions()),
             inode: inode.number(),
             links: inode.nlink(),
             uid: inode.uid(),
             gid: inode.gid(),
             mtime: inode.mtime(),
-            size,
+            bytes,
             target,
-            target_bytes,
+            target_hex,
             major: device.map(|device| device.major),
             minor: device.map(|device| device.minor),
-            xattrs: inode.has_xattrs(),
+            has_xattrs: inode.has_xattrs(),
         }
     }
 }

@@ -343,12 +343,22 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 
 /// An object with `path`, and with its bytes if it is not UTF-8.
 fn with_path(path: impl AsRef<OsStr>, mut value: Value) -> Value {
-    let (name, bytes) = json::name(&path);
+    let (name, hex) = json::name(&path);
     value["path"] = name.into();
-    if let Some(bytes) = bytes {
-        value["path_bytes"] = bytes.into();
+    if let Some(hex) = hex {
+        value["path_hex"] = hex.into();
     }
     value
+}
+
+fn demand_json(demand: &Demand) -> Value {
+    json!({
+        "files": demand.files,
+        "pages": demand.pages,
+        "bytes": demand.bytes,
+        "ranges": demand.ranges,
+        "look_ups": {"found": demand.found, "absent": demand.absent},
+    })
 }
 
 fn show_json(
@@ -359,9 +369,9 @@ fn show_json(
 ) -> Value {
     let roots = profile.roots().iter().zip(demand).enumerate();
     let roots = roots.map(|(i, (root, demand))| {
-        let mut value = json!({"kind": root.kind.name(), "demand": demand});
+        let mut value = json!({"kind": root.kind.name(), "demand": demand_json(demand)});
         if let Some((known, whole)) = share {
-            value["outside"] = (known != i).into();
+            value["is_outside"] = (known != i).into();
             if known == i {
                 value["tree_bytes"] = whole.into();
             }
@@ -378,7 +388,7 @@ fn show_json(
         "brisk": profile.brisk(),
         "command": command.collect::<Vec<_>>(),
         "runs": profile.runs(),
-        "ready": ready.map(|ready| json!({"by": ready.by, "microseconds": ready.at})),
+        "ready": ready.map(|ready| json!({"by": ready.by, "seconds": ready.at as f64 / 1e6})),
         "steps": profile.steps().len(),
         "roots": roots.collect::<Vec<_>>(),
         "top": files.collect::<Vec<_>>(),
@@ -411,8 +421,10 @@ fn check(args: &CheckArgs) -> anyhow::Result<Answer> {
         json::print(&json!({
             "stale": staleness.is_stale(),
             "pages": staleness.pages,
-            "look_ups": staleness.look_ups,
-            "look_ups_changed": staleness.look_ups_changed,
+            "look_ups": {
+                "same": staleness.look_ups.saturating_sub(staleness.look_ups_changed),
+                "changed": staleness.look_ups_changed,
+            },
             "files": changed.iter().map(file).collect::<Vec<_>>(),
         }))?;
     } else {

@@ -230,24 +230,23 @@ pub fn summary(replayed: &Replayed) -> String {
     text
 }
 
-/// What was replayed, as JSON.
+/// What was replayed, as JSON. Without a program, no page is passed over and nothing is given up.
 fn to_json(replayed: &Replayed) -> Value {
     let pages = &replayed.pages;
     json!({
         "asked_bytes": pages.asked,
         "pieces": pages.extents,
         "resident_bytes": pages.resident,
-        "passed_bytes": pages.passed,
         "missing_bytes": pages.missing,
         "over_budget_bytes": pages.over_budget,
         "failed_bytes": pages.failed,
         "files": replayed.files,
-        "stale_files": replayed.stale,
+        "changed_files": replayed.stale,
         "missing_files": replayed.missing,
-        "look_ups": replayed.look_ups,
-        "changed_look_ups": replayed.changed,
-        "strayed": replayed.given_up == Some(GivenUp::OtherReads),
-        "foreign": replayed.given_up == Some(GivenUp::UnrecordedProgram),
-        "microseconds": u64::try_from(replayed.time.as_micros()).unwrap_or(u64::MAX),
+        "look_ups": {
+            "same": replayed.look_ups.saturating_sub(replayed.changed),
+            "changed": replayed.changed,
+        },
+        "seconds": replayed.time.as_secs_f64(),
     })
 }

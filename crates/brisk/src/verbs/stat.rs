@@ -276,12 +276,15 @@ fn micros(nanos: u64) -> String {
     }
 }
 
-fn limits(in_force: Confinement) -> Value {
-    json!({
-        "capabilities": in_force.capabilities,
-        "calls": in_force.calls,
-        "files": in_force.files,
-    })
+/// What a process has given up.
+fn limits(in_force: Confinement) -> Vec<&'static str> {
+    let limits = [
+        ("capabilities", in_force.capabilities),
+        ("calls", in_force.calls),
+        ("files", in_force.files),
+    ];
+    let limits = limits.into_iter().filter(|(_, is_in_force)| *is_in_force);
+    limits.map(|(name, _)| name).collect()
 }
 
 fn to_json(session: &SessionStatus) -> Value {
@@ -293,8 +296,8 @@ fn to_json(session: &SessionStatus) -> Value {
         .images
         .iter()
         .map(|image| {
-            let (path, path_bytes) = json::name(&image.path);
-            let (place, place_bytes) = json::name(&image.place);
+            let (path, path_hex) = json::name(&image.path);
+            let (place, place_hex) = json::name(&image.place);
             let counts: Map<_, _> = image
                 .counts
                 .iter()
@@ -307,17 +310,17 @@ fn to_json(session: &SessionStatus) -> Value {
                     let [p50, p90, p99] = operation.times;
                     let answers = operation.answers;
                     let times =
-                        json!({"answers": answers, "p50_ns": p50, "p90_ns": p90, "p99_ns": p99});
+                        json!({"count": answers, "p50_ns": p50, "p90_ns": p90, "p99_ns": p99});
                     (operation.name.clone(), times)
                 })
                 .collect();
             json!({
                 "path": path,
-                "path_bytes": path_bytes,
+                "path_hex": path_hex,
                 "place": place,
-                "place_bytes": place_bytes,
-                "entry": entry_of(image).map(|entry| entry.to_string()),
-                "server": image.server,
+                "place_hex": place_hex,
+                "entry_text": entry_of(image).map(|entry| entry.to_string()),
+                "server_pid": image.server,
                 "limits": limits(image.confinement),
                 "restarts": image.restarts,
                 "counts": counts,
@@ -333,13 +336,13 @@ fn to_json(session: &SessionStatus) -> Value {
     json!({
         "key": session.key,
         "answers": session.guardian != 0,
-        "guardian": session.guardian,
+        "guardian_pid": (session.guardian != 0).then_some(session.guardian),
         "limits": limits(session.confinement),
         "since": since.map(|since| since.as_secs()),
-        "linger": session.linger.map(|linger| linger.as_secs()),
-        "left": session.left.map(|left| left.as_secs()),
+        "linger_seconds": session.linger.map(|linger| linger.as_secs()),
+        "left_seconds": session.left.map(|left| left.as_secs()),
         "layer": layer.as_ref().map(|(name, _)| name),
-        "layer_bytes": layer.as_ref().and_then(|(_, bytes)| bytes.as_ref()),
+        "layer_hex": layer.as_ref().and_then(|(_, hex)| hex.as_ref()),
         "images": images,
         "programs": programs,
     })

@@ -107,16 +107,16 @@ struct Fault {
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    path_bytes: Option<String>,
+    path_hex: Option<String>,
 }
 
 impl Fault {
     fn new(path: Option<&Path>, e: &brisk_image::Error) -> Self {
-        let (path, path_bytes) = path.map(path_from_root).map(json::name).unzip();
+        let (path, path_hex) = path.map(path_from_root).map(json::name).unzip();
         Self {
             message: e.to_string(),
             path: path.map(Cow::into_owned),
-            path_bytes: path_bytes.flatten(),
+            path_hex: path_hex.flatten(),
         }
     }
 
@@ -125,7 +125,7 @@ impl Fault {
         let no_image = e.downcast_ref::<NoImage>().map(|e| Self {
             message: e.to_string(),
             path: None,
-            path_bytes: None,
+            path_hex: None,
         });
         let corrupt = e.downcast_ref::<brisk_image::Error>();
         let corrupt = corrupt.filter(|e| e.kind() == ErrorKind::Corrupt);
@@ -138,7 +138,7 @@ impl Fault {
 struct HotPackFile {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    path_bytes: Option<String>,
+    path_hex: Option<String>,
     sound: bool,
     #[serde(flatten)]
     faults: Faults,
@@ -287,7 +287,7 @@ fn check_signed_hot_pack(args: &Args, faults: &mut Faults) -> anyhow::Result<()>
     faults.described.push(Fault {
         message,
         path: None,
-        path_bytes: None,
+        path_hex: None,
     });
     Ok(())
 }
@@ -356,10 +356,10 @@ fn check_beside(
         Err(e) => return Err(e.into()),
     };
     faults.add_rest(checked.map_or(0, |checked| checked.faults), 0);
-    let (name, path_bytes) = json::name(path);
+    let (name, path_hex) = json::name(path);
     Ok(HotPackFile {
         path: name.into_owned(),
-        path_bytes,
+        path_hex,
         sound: faults.count() == 0,
         faults,
         checked,

@@ -56,9 +56,9 @@ pub struct Args {
 
 #[derive(Serialize)]
 struct WrittenTree<'a> {
-    tree: std::borrow::Cow<'a, str>,
+    hash_tree: std::borrow::Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tree_path_bytes: Option<String>,
+    hash_tree_hex: Option<String>,
     #[serde(flatten)]
     summary: &'a VeritySummary,
 }
@@ -91,10 +91,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let summary = built.write(&tree_path)?;
     write_root_hash(&summary, &root_path)?;
     if args.json {
-        let (tree, tree_path_bytes) = json::name(&tree_path);
+        let (hash_tree, hash_tree_hex) = json::name(&tree_path);
         json::print(&WrittenTree {
-            tree,
-            tree_path_bytes,
+            hash_tree,
+            hash_tree_hex,
             summary: &summary,
         })?;
     } else {

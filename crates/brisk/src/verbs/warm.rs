@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<Answer> {
         json::print(&json!({
             "files": number,
             "bytes": bytes,
-            "read_bytes": warmed.asked,
+            "asked_bytes": warmed.asked,
             "resident_bytes": warmed.resident,
             "missing_bytes": warmed.missing,
             "over_budget_bytes": warmed.over_budget,

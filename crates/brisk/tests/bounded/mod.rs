@@ -209,7 +209,7 @@ pub fn mount_and_walk(place: &Place, image: &str) -> Used {
     let took = started.elapsed();
     let stat = brisk(&["stat", "--json", "at"]);
     let sessions: serde_json::Value = serde_json::from_str(&stat.out).expect("JSON");
-    let server = sessions[0]["images"][0]["server"].as_i64();
+    let server = sessions[0]["images"][0]["server_pid"].as_i64();
     let server = server.unwrap_or_else(|| panic!("{image}: nobody serves it: {stat:?}"));
     let bytes = most_memory(server);
     let ended = brisk(&["umount", "at"]);

@@ -185,7 +185,7 @@ fn print(out: &mut impl Write, key: &[u8], told: &Explanation) -> io::Result<()>
 }
 
 fn to_json(key: &[u8], told: &Explanation) -> Value {
-    let (key, key_bytes) = json_key(key);
+    let (key, key_hex) = json_key(key);
     let sets = told.digest.map(|digest| {
         json!({
             "digest": format!("{digest:032x}"),
@@ -206,7 +206,7 @@ fn to_json(key: &[u8], told: &Explanation) -> Value {
             "record_bytes": slot.record_len,
             "record_check": format!("{:016x}", slot.record_check),
             "written": seconds(slot.written),
-            "used": seconds(slot.used),
+            "last_used": seconds(slot.used),
             "noted": slot.noted,
             "bucket": slot.bucket,
             "own_file": slot.alone,
@@ -220,7 +220,7 @@ fn to_json(key: &[u8], told: &Explanation) -> Value {
         })
     });
     let record = told.record.as_ref().map(|record| {
-        let (key, key_bytes) = json_key(&record.key);
+        let (key, key_hex) = json_key(&record.key);
         let mut value = json!({
             "key": key,
             "fingerprint": format!("{:016x}", record.fingerprint),
@@ -228,25 +228,25 @@ fn to_json(key: &[u8], told: &Explanation) -> Value {
             "bytes": record.value_len,
             "chunks": record.chunks,
         });
-        if let Some(bytes) = key_bytes {
-            value["key_bytes"] = bytes.into();
+        if let Some(hex) = key_hex {
+            value["key_hex"] = hex.into();
         }
         value
     });
     let mut value = json!({
         "key": key,
-        "found": told.outcome == Outcome::Found,
+        "is_found": told.outcome == Outcome::Found,
         "outcome": told.outcome.name(),
         "reason": reason(told),
         "slots": told.slots,
         "look_up": sets,
         "slot": slot,
-        "file": file,
+        "data_file": file,
         "record": record,
         "damage": told.damage.as_ref().map(super::verify::to_json),
     });
-    if let Some(bytes) = key_bytes {
-        value["key_bytes"] = bytes.into();
+    if let Some(hex) = key_hex {
+        value["key_hex"] = hex.into();
     }
     value
 }

@@ -56,18 +56,18 @@ fn print_json(inspection: &Inspection, key: &[u8]) -> anyhow::Result<Answer> {
     let explanation = inspection.write_value(key, &mut value)?;
     let is_found = explanation.outcome == Outcome::Found;
     // As keys are.
-    let (text, bytes) = json_key(&value);
-    let (key, key_bytes) = json_key(key);
+    let (text, value_hex) = json_key(&value);
+    let (key, key_hex) = json_key(key);
     let mut told = json!({
         "key": key,
-        "found": is_found,
+        "is_found": is_found,
         "outcome": explanation.outcome.name(),
         "bytes": is_found.then_some(value.len()),
         "value": is_found.then_some(text),
     });
-    for (name, bytes) in [("key_bytes", key_bytes), ("value_bytes", bytes)] {
-        if let Some(bytes) = bytes {
-            told[name] = bytes.into();
+    for (name, hex) in [("key_hex", key_hex), ("value_hex", value_hex)] {
+        if let Some(hex) = hex {
+            told[name] = hex.into();
         }
     }
     json::print(&told)?;

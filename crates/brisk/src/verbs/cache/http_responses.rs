@@ -136,7 +136,7 @@ impl HttpResponses {
                     Action::Forward => "forward",
                     Action::GatewayTimeout => "gateway-timeout",
                 },
-                "age": policy.age(self.now),
+                "age_seconds": policy.age(self.now),
                 "body_bytes": policy.body().len(),
                 "body_found": has_body,
                 "text": text,

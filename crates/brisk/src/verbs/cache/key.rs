@@ -11,7 +11,7 @@ pub(super) struct KeyArg {
     /// The key.
     key: OsString,
 
-    /// KEY is in hexadecimal, as key_bytes of the JSON has it.
+    /// KEY is in hexadecimal, as key_hex of the JSON has it.
     #[arg(long)]
     hex: bool,
 }
@@ -50,8 +50,8 @@ pub(super) fn shown_key(key: &[u8]) -> String {
 
 /// A key as JSON can hold it. If it is not UTF-8, the second value has its bytes in hexadecimal.
 pub(super) fn json_key(key: &[u8]) -> (String, Option<String>) {
-    let (text, bytes) = crate::json::name(OsStr::from_bytes(key));
-    (text.into_owned(), bytes)
+    let (text, hex) = crate::json::name(OsStr::from_bytes(key));
+    (text.into_owned(), hex)
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(super) struct Args {
     #[arg(long)]
     unsorted: bool,
 
-    /// Prints one JSON object for each entry. If a key is not UTF-8, key_bytes has its bytes in hexadecimal.
+    /// Prints one JSON object for each entry. If a key is not UTF-8, key_hex has its bytes in hexadecimal.
     #[arg(long, conflicts_with = "long")]
     json: bool,
 }
@@ -165,26 +165,26 @@ pub(super) fn seconds(time: SystemTime) -> u64 {
 struct JsonEntry {
     key: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    key_bytes: Option<String>,
+    key_hex: Option<String>,
     bytes: u64,
     bucket: u16,
     fingerprint: String,
     written: u64,
-    used: u64,
+    last_used: u64,
     own_file: bool,
 }
 
 impl JsonEntry {
     fn new(entry: &Entry) -> Self {
-        let (key, key_bytes) = json_key(&entry.key);
+        let (key, key_hex) = json_key(&entry.key);
         Self {
             key,
-            key_bytes,
+            key_hex,
             bytes: entry.len,
             bucket: entry.bucket,
             fingerprint: format!("{:016x}", entry.fingerprint),
             written: seconds(entry.written),
-            used: seconds(entry.used),
+            last_used: seconds(entry.used),
             own_file: entry.alone,
         }
     }

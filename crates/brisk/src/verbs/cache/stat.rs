@@ -323,7 +323,7 @@ fn to_json(summary: &Summary, held: &Held) -> Value {
         json!({
             "of_this_boot": ledger.is_of_this_boot,
             "unsettled": ledger.is_unsettled,
-            "active": ledger.active.map(|number| format!("{number:016x}")),
+            "segment": ledger.active.map(|number| format!("{number:016x}")),
             "tail": ledger.tail,
             "begun": ledger.begun,
             "bytes": ledger.bytes,
@@ -337,7 +337,7 @@ fn to_json(summary: &Summary, held: &Held) -> Value {
         "entries": summary.entries,
         "record_bytes": summary.entry_bytes,
         "bytes": summary.bytes,
-        "limit": summary.limit,
+        "limit_bytes": summary.limit,
         "index": {
             "slots": summary.slots,
             "bytes": summary.index_bytes,
@@ -351,7 +351,7 @@ fn to_json(summary: &Summary, held: &Held) -> Value {
         "held": {
             "files": held.files,
             "bytes": held.bytes,
-            "processes": held.processes,
+            "pids": held.processes,
             "unseen_processes": held.unseen,
         },
         "ledger": ledger,

@@ -113,10 +113,10 @@ pub(super) fn to_json(damage: &Damage) -> Value {
         "message": damage.message,
     });
     if let Some(key) = &damage.key {
-        let (key, bytes) = json_key(key);
+        let (key, hex) = json_key(key);
         value["key"] = key.into();
-        if let Some(bytes) = bytes {
-            value["key_bytes"] = bytes.into();
+        if let Some(hex) = hex {
+            value["key_hex"] = hex.into();
         }
     }
     value
