@@ -137,8 +137,8 @@ pub use owner::is_of_user_or_root;
 pub use page_log::PageEvent;
 pub use reclaimer::Reclaimer;
 pub use replay::{
-    AfterReplay, BackgroundReplay, DiskCharge, GivenUp, MeasuredDisk, NextLaunch, Replay, Replayed,
-    warm,
+    AfterReplay, BackgroundReplay, DiskCharge, GivenUp, MeasuredDisk, NextLaunch, Replay,
+    ReplayEnd, Replayed, StartReads, warm,
 };
 pub use run::{Launch, PlainLaunch, Variable};
 pub use session::{

@@ -11,7 +11,8 @@
 //! recorded too. It has 0 if the recording itself was not whole. If a recording adds next to nothing, `KEY.settled` has the
 //! number: what the program reads is other each time, and only a launch that reads a good deal more is worth another
 //! recording. A program that reads so little that nothing can be gained has `KEY.small`, with the number of recordings
-//! that have said so.
+//! that have said so. After a start that read from the disk, `KEY.start` has the number of bytes that the replay had asked for
+//! before the program did, and the number of those that the program read by itself.
 //!
 //! `limit` is how many bytes all of this may take, if the user has set that.
 
@@ -42,11 +43,11 @@ use crate::key::Key;
 use crate::open::open_file;
 use crate::owner::is_own;
 use crate::private_directory::{cache_directory, make_cache_directory, open_private};
-use crate::replay::NextLaunch;
+use crate::replay::{NextLaunch, ReplayEnd, StartReads};
 
 /// The files of one key.
-const KINDS: [&str; 7] = [
-    "hot", "profile", "image", "more", "program", "settled", "small",
+const KINDS: [&str; 8] = [
+    "hot", "profile", "image", "more", "program", "settled", "small", "start",
 ];
 
 /// How many launches that each added something one profile is made from at most. Without this limit, a program that asks
@@ -114,6 +115,8 @@ pub struct LearnedPack {
     /// How many bytes a launch has read by itself whose recording added next to nothing, if there was one: they differ from
     /// launch to launch, or come before a replay could.
     pub settled: Option<u64>,
+    /// What the last start with a replay that read from the disk has read.
+    pub last_start: Option<StartReads>,
     /// The image, the directory or the program, by its name when the pack was learned.
     pub image: Option<PathBuf>,
     /// Where the image was mounted.
@@ -242,6 +245,7 @@ impl LearnedPacks {
                     is_full: of != LearnedOf::Image
                         && of_profile.is_some_and(|known| known.runs() >= MOST_LAUNCHES),
                     settled: self.number(&key, "settled").filter(|own| *own > 0),
+                    last_start: self.last_start(&key),
                     image: program.or_else(|| self.link(&key, "image")),
                     place: first.and_then(|p| Some(p.roots().first()?.path.clone())),
                     command: of_profile.map_or(Vec::new(), |p| p.command().to_vec()),
@@ -320,18 +324,42 @@ impl LearnedPacks {
         self.profile(key)
     }
 
-    /// Applies to the profile of this key what its replay has found. Does nothing if `used` is no longer its
-    /// profile, because another launch has made a new one meanwhile.
+    /// Notes for this key what its replay has found. Does nothing if `used` is no longer its profile, because another launch has made a new one meanwhile.
     ///
     /// # Errors
     ///
     /// `Io` if its files cannot be examined, written or removed.
-    pub fn after_replay(&self, key: &str, used: &Metadata, next: NextLaunch) -> Result<()> {
-        match next {
+    pub fn after_replay(&self, key: &str, used: &Metadata, end: ReplayEnd) -> Result<()> {
+        // With most of it in memory, a start says nothing about one from the disk.
+        if let Some(reads) = end.reads.filter(|reads| reads.all() >= SMALL) {
+            self.note_start(key, used, reads)?;
+        }
+        match end.next {
             NextLaunch::Replays => Ok(()),
             NextLaunch::RecordsMore { own } => self.record_more(key, used, own),
             NextLaunch::RecordsAnew => self.forget_profile(key, used),
         }
+    }
+
+    fn note_start(&self, key: &str, used: &Metadata, reads: StartReads) -> Result<()> {
+        let note = || match self.is_profile(key, used)? {
+            true => fs::write(
+                self.reach(&format!("{key}.start")),
+                format!("{} {}", reads.ahead, reads.own),
+            ),
+            false => Ok(()),
+        };
+        note().map_err(|e| self.failed("write to", e))
+    }
+
+    /// What `note_start` has noted. None if there is nothing, or if it is damaged.
+    fn last_start(&self, key: &str) -> Option<StartReads> {
+        let text = fs::read_to_string(self.reach(&format!("{key}.start"))).ok()?;
+        let (ahead, own) = text.split_once(' ')?;
+        Some(StartReads {
+            ahead: ahead.parse().ok()?,
+            own: own.parse().ok()?,
+        })
     }
 
     fn forget_profile(&self, key: &str, used: &Metadata) -> Result<()> {
@@ -812,7 +840,7 @@ mod tests {
         let used = used.metadata().expect("open");
         let anew = |used: &Metadata| {
             packs
-                .after_replay("a", used, NextLaunch::RecordsAnew)
+                .after_replay("a", used, end(NextLaunch::RecordsAnew, None))
                 .expect("ours");
         };
         put(&packs, "new", 1, 1);
@@ -856,9 +884,48 @@ mod tests {
         };
         let used = used.metadata().expect("open");
         packs
-            .after_replay("a", &used, NextLaunch::RecordsMore { own })
+            .after_replay("a", &used, end(NextLaunch::RecordsMore { own }, None))
             .expect("ours");
         matches!(packs.use_launch("a"), KnownLaunch::Incomplete(..))
+    }
+
+    fn end(next: NextLaunch, reads: Option<(u64, u64)>) -> ReplayEnd {
+        let reads = reads.map(|(ahead, own)| StartReads { ahead, own });
+        ReplayEnd { next, reads }
+    }
+
+    #[test]
+    fn the_last_start_from_the_disk_is_noted() {
+        let (_dir, packs) = packs();
+        keep(&packs, &[("0", SMALL)]);
+        let KnownLaunch::Profile(_, used) = packs.use_launch("a") else {
+            panic!("there is one");
+        };
+        let used = used.metadata().expect("open");
+        let noted = |next: NextLaunch, reads| {
+            let after = packs.after_replay("a", &used, end(next, reads));
+            after.expect("ours");
+            let list = packs.list().expect("a list");
+            list.first().and_then(|pack| pack.last_start)
+        };
+        let start = |ahead, own| Some(StartReads { ahead, own });
+        assert_eq!(noted(NextLaunch::Replays, None), None);
+        let reads = (SMALL - 1, 1);
+        assert_eq!(noted(NextLaunch::Replays, Some(reads)), start(SMALL - 1, 1));
+        // The next one found nearly everything in memory.
+        let warm = Some((SMALL - 2, 1));
+        assert_eq!(noted(NextLaunch::Replays, warm), start(SMALL - 1, 1));
+        let more = NextLaunch::RecordsMore { own: 1 };
+        assert_eq!(noted(more, Some((7, SMALL))), start(7, SMALL));
+        put(&packs, "a.start", 5, 1);
+        assert_eq!(noted(more, None), None);
+        // Another launch has made a new profile meanwhile.
+        let path = packs.path.join("a.profile");
+        fs::copy(&path, packs.path.join("new")).expect("room");
+        fs::rename(packs.path.join("new"), &path).expect("ours");
+        assert_eq!(noted(more, Some((7, SMALL))), None);
+        packs.forget("a").expect("ours");
+        assert_eq!(fs::read_dir(&packs.path).expect("ours").count(), 0);
     }
 
     #[test]

@@ -12,15 +12,15 @@ use brisk_image::profile::Profile;
 
 use super::disk::DiskCharge;
 use super::profile_replay::{Replay, Replayed};
-use super::verdict::{FoundFiles, NextLaunch, next_launch};
+use super::verdict::{FoundFiles, NextLaunch, ReplayEnd, StartReads, next_launch};
 use super::watched_program::WatchedProgram;
 use crate::error::{Action, Cause, Error, Result, with_reasons};
 use crate::open::open_null;
 use crate::page_log::PageLog;
 use crate::syscalls::start_detached;
 
-/// Called at the end of a replay of a learned profile, with what the next launch should do.
-pub type AfterReplay = Box<dyn FnOnce(NextLaunch)>;
+/// Called at the end of a replay of a learned profile.
+pub type AfterReplay = Box<dyn FnOnce(ReplayEnd)>;
 
 /// A profile for a background process to replay while this process becomes a program.
 ///
@@ -144,7 +144,10 @@ impl BackgroundReplay {
                     say(&mut errors, &text);
                     // The profile is damaged.
                     if let Some(then) = then.filter(|_| e.is::<brisk_image::Error>()) {
-                        then(NextLaunch::RecordsAnew);
+                        then(ReplayEnd {
+                            next: NextLaunch::RecordsAnew,
+                            reads: None,
+                        });
                     }
                     return 1;
                 }
@@ -170,7 +173,12 @@ impl BackgroundReplay {
                     let watched = watched.filter(|_| !files.are_others());
                     let own = watched.and_then(|(time, mut program)| program.watch(began + time));
                     if let Some(then) = then {
-                        then(next_launch(files, own));
+                        let pages = replayed.pages;
+                        let ahead = pages.asked.saturating_sub(pages.failed);
+                        then(ReplayEnd {
+                            next: next_launch(files, own),
+                            reads: own.map(|own| StartReads { ahead, own }),
+                        });
                     }
                     0
                 }

@@ -26,5 +26,5 @@ pub use self::background_replay::{AfterReplay, BackgroundReplay};
 pub use self::disk::DiskCharge;
 pub use self::disk_measurement::MeasuredDisk;
 pub use self::profile_replay::{Replay, Replayed};
-pub use self::verdict::{GivenUp, NextLaunch};
+pub use self::verdict::{GivenUp, NextLaunch, ReplayEnd, StartReads};
 pub use self::warm::warm;

@@ -41,6 +41,33 @@ pub enum NextLaunch {
     RecordsAnew,
 }
 
+/// What a start has read from the disk, with a replay beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StartReads {
+    /// Bytes that the replay asked for while nothing of them was in memory, ahead of the program.
+    pub ahead: u64,
+    /// Bytes that the program read by itself, with those of the processes that it has waited for.
+    pub own: u64,
+}
+
+impl StartReads {
+    /// Both together.
+    pub fn all(&self) -> u64 {
+        self.ahead.saturating_add(self.own)
+    }
+}
+
+/// How a replay of a learned profile ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReplayEnd {
+    /// What the next launch does.
+    pub next: NextLaunch,
+    /// What the start has read, if that is known.
+    pub reads: Option<StartReads>,
+}
+
 /// A file by its device and its inode.
 pub(super) type FileId = (u64, u64);
 

@@ -16,6 +16,7 @@ use clap::Subcommand;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
+use super::profile::percent;
 use super::replay::summary;
 use crate::answer::Answer;
 use crate::desktop_entries::{self, Entry, data_of_user};
@@ -304,6 +305,15 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
     if pack.of != LearnedOf::Image {
         writeln!(out, "  state       {}", state(pack).1)?;
     }
+    if let Some(start) = pack.last_start {
+        writeln!(
+            out,
+            "  gain        of {} that its last start read from the disk, brisk asked for {} first ({})",
+            BinaryBytes(start.all()),
+            BinaryBytes(start.ahead),
+            percent(start.ahead, start.all())
+        )?;
+    }
     match pack.pages {
         Some(pages) => writeln!(out, "  pages       {pages}")?,
         None => writeln!(out, "  pages       none: the next session makes the pack")?,
@@ -368,6 +378,10 @@ fn to_json(pack: &LearnedPack) -> Value {
         "state": state(pack).0,
         "is_full": pack.is_full,
         "settled_bytes": pack.settled,
+        "last_start": pack.last_start.map(|start| json!({
+            "ahead_bytes": start.ahead,
+            "own_bytes": start.own,
+        })),
         "image": name(&pack.image),
         "image_hex": hex(&pack.image),
         "place": name(&pack.place),

@@ -17,9 +17,8 @@ use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
     BackgroundReplay, Effort, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedOf,
-    LearnedPacks, Learning, NextLaunch, Notice, ObservationEnd, Observe, Observed, PlainLaunch,
-    Replay, Session, SessionFill, SessionImage, Trace, Wholeness, gives_rights, sessions,
-    with_reasons,
+    LearnedPacks, Learning, Notice, ObservationEnd, Observe, Observed, PlainLaunch, Replay, Session,
+    SessionFill, SessionImage, Trace, Wholeness, gives_rights, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -489,13 +488,13 @@ fn learn_or_replay(args: &Args, launch: &PlainLaunch, learned: Learned) -> anyho
     background.report = args.verbose.then_some(replay::summary);
     background.watch = Some(LAUNCH);
     let key = learned.key;
-    background.then = Some(Box::new(move |next| {
-        let Some(used) = used.ok().filter(|_| next != NextLaunch::Replays) else {
+    background.then = Some(Box::new(move |end| {
+        let Ok(used) = used else {
             return;
         };
         // If this cannot be written, the next launch finds the same.
         LearnedPacks::open(&learning.packs)
-            .and_then(|packs| packs.after_replay(&key, &used, next))
+            .and_then(|packs| packs.after_replay(&key, &used, end))
             .ok();
     }));
     replay::start_with(background, launch)
