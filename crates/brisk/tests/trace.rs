@@ -4,7 +4,7 @@
 
 mod staging;
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use brisk_image::Limits;
 use brisk_image::profile::{Asked, Profile};
+use brisk_io::Mapping;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use staging::{Stage, each_user};
+use staging::{Stage, each_user, watched};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -119,6 +120,53 @@ fn reads_and_look_ups_are_recorded_exactly_and_in_order() {
                 "{output:?}"
             );
         }
+    });
+}
+
+/// Maps a file for a while.
+#[test]
+#[ignore = "it is the program that another test traces"]
+fn maps_a_file() {
+    let file = File::open(std::env::var_os("MAPPED").unwrap()).unwrap();
+    let mapping = Mapping::shared(&file).unwrap();
+    mapping.populate().unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+}
+
+#[test]
+fn what_a_launch_maps_elsewhere_is_said() {
+    watched(|| {
+        let stage = Stage::new(0);
+        let mapped = stage.writable().join("mapped");
+        fs::write(&mapped, vec![7; 16 << 20]).unwrap();
+        let this = std::env::current_exe().unwrap();
+        let script = format!(
+            "cat $BRISK_TREE/sub/inside; exec {} --ignored --exact maps_a_file",
+            this.display()
+        );
+        for what in [IMAGE, TREE] {
+            let mut trace = tracing(&stage, what, &script);
+            let output = trace.env("MAPPED", &mapped).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            let said = text(&output.stderr);
+            let said = said.split_once("a cold start reads at least about ");
+            let (bytes, rest) = said.unwrap().1.split_once(" MiB, ").unwrap();
+            let bytes: f64 = bytes.parse().unwrap();
+            assert!((16.0..64.0).contains(&bytes), "{output:?}");
+            assert!(
+                rest.starts_with("of which 14 B are in the profile; "),
+                "{output:?}"
+            );
+        }
+        // What lies in the tree is in the profile already.
+        fs::write(stage.path("tree/mapped"), vec![7; 16 << 20]).unwrap();
+        let mut trace = tracing(&stage, TREE, &script);
+        let output = trace.env("MAPPED", stage.path("tree/mapped")).output();
+        let said = text(&output.unwrap().stderr);
+        let bytes = said.split_once("at least about ").map(|(_, bytes)| bytes);
+        let bytes = bytes.and_then(|bytes| bytes.split_once(" MiB"));
+        let bytes: f64 = bytes.map_or(0.0, |(bytes, _)| bytes.parse().unwrap());
+        assert!(bytes < 32.0, "{said}");
     });
 }
 

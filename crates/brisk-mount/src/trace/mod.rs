@@ -12,6 +12,7 @@ A new mount has nothing in the page cache, so each recording sees every request 
 have been read before.
 */
 
+mod mapped_files;
 mod mounts;
 mod opened_files;
 mod program;
@@ -123,6 +124,9 @@ pub struct Traced {
 }
 
 /// Where the files of a traced root are.
+    /// About how many bytes the launch had mapped of files that are not in the profile, because they lie outside of the
+    /// image and the trees. 0 if the whole system was traced.
+    pub outside: u64,
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceSource {
     /// In a directory.

@@ -17,6 +17,7 @@ use rustix::process::{
     set_child_subreaper, set_parent_process_death_signal, setpgid, wait,
 };
 
+use super::mapped_files::MappedFiles;
 use super::mounts::mount_all;
 use super::program::{Program, descendants, send};
 use super::readiness::{Readiness, Search};
@@ -56,6 +57,8 @@ struct Tracer<'a> {
     output: Vec<Output>,
     /// Whether the expected text was written.
     line_seen: bool,
+    /// What the program maps of files that nobody serves. None if the whole system is traced.
+    mapped: Option<MappedFiles>,
 }
 
 struct Output {
@@ -164,6 +167,10 @@ impl<'a> Tracer<'a> {
             output: Vec::new(),
             line_seen: false,
         };
+            mapped: match plan.system {
+                Some(_) => None,
+                None => Some(MappedFiles::outside_of(plan.places())),
+            },
         if let (Some([out, err]), Some(text)) = (program.output, line) {
             tracer.pass_on(out, Box::new(io::stdout()), Search::new(text));
             tracer.pass_on(err, Box::new(io::stderr()), Search::new(text));
@@ -186,6 +193,7 @@ impl<'a> Tracer<'a> {
         }
         let cut = tracer.watch();
         let by = match (plan.at_most, tracer.status) {
+        let outside = tracer.mapped.take().map_or(0, |mapped| mapped.bytes());
             (Some(time), None) => format!("after {} s", time.as_secs()),
             _ => plan.ready.describe(),
         };
@@ -230,6 +238,7 @@ impl<'a> Tracer<'a> {
             dropped,
             written,
         }))
+            outside,
     }
 
     fn pass_on(&mut self, from: OwnedFd, to: Box<dyn Write>, search: Search) {
@@ -269,6 +278,16 @@ impl<'a> Tracer<'a> {
                 timeout = Some(timeout.map_or(LEFT_EVERY, |timeout| timeout.min(LEFT_EVERY)));
             }
             match self.wait(timeout) {
+            if let Some(mapped) = &mut self.mapped {
+                let lookout = self.lookout.as_ref().map(|(pid, _)| *pid);
+                mapped.look(|| {
+                    let all = descendants().unwrap_or_default().into_iter();
+                    let all = all.map(|(pid, _)| pid);
+                    all.filter(|pid| Some(*pid) != lookout).collect()
+                });
+                let due = mapped.due();
+                timeout = Some(timeout.map_or(due, |timeout| timeout.min(due)));
+            }
                 Event::Ready => return Cut::Ready,
                 Event::Abandoned => return Cut::Ended,
                 Event::Other => {}

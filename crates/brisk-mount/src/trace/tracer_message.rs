@@ -76,11 +76,12 @@ impl TracerMessage {
                     unnamed,
                     dropped,
                     written,
+                    outside,
                     ..
                 } = traced;
                 writeln!(
                     to,
-                    "{TRACED} {was_ready} {status} {left} {unnamed} {dropped} {written}"
+                    "{TRACED} {was_ready} {status} {left} {unnamed} {dropped} {written} {outside}"
                 )?;
                 to.write_all(&traced.profile.to_text())?;
             }
@@ -99,7 +100,16 @@ impl TracerMessage {
                 kind: ErrorKind::from_wire(number(kind)?).ok_or(Cause::TracerLost)?,
                 text: String::from_utf8_lossy(text).into_owned(),
             }),
-            [TRACED, was_ready, status, left, unnamed, dropped, written] => Ok(Traced {
+            [
+                TRACED,
+                was_ready,
+                status,
+                left,
+                unnamed,
+                dropped,
+                written,
+                outside,
+            ] => Ok(Traced {
                 profile: Profile::from_text(text, &Limits::of_profiles())
                     .map_err(|e| Cause::io("read what was recorded", io::Error::other(e)))?,
                 sources: Vec::new(),
@@ -112,6 +122,7 @@ impl TracerMessage {
                 unnamed: number(unnamed)?,
                 dropped: number(dropped)?,
                 written: number(written)?,
+                outside: number(outside)?,
             }),
             _ => Err(Cause::TracerLost),
         }

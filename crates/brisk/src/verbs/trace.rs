@@ -30,7 +30,8 @@ use crate::surroundings::SurroundingsArgs;
 #[command(after_help = "\
 brisk serves the image, and each tree at its own place, to the command and what it starts, and to nobody else. \
 Nothing of them is in memory at first, and they are read-only without --writable. brisk does not record the \
-system's other files. When the recording ends, brisk ends what the command has left running.\n\n\
+system's other files, and says how much of them the command maps if that is at least 4 MiB. When the recording \
+ends, brisk ends what the command has left running.\n\n\
 With neither an image nor a tree, brisk traces the whole system, which needs root: each page that the kernel \
 brings into memory for the command's processes, but no names. It empties the page cache first, for all programs, \
 and turns off the disks' read-ahead until the command has ended. It misses what stays in memory because other \
@@ -168,6 +169,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             false => served.record(),
         };
         let traced = match traced {
+    let mut outside = 0;
             Err(error) if recorded.is_some() && error.kind() == ErrorKind::Place => {
                 return Err(error)
                     .context("at the place that the image records; --at DIR names another");
@@ -182,6 +184,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let mut profile = match <[Profile; 1]>::try_from(profiles) {
         Ok([profile]) => profile,
         Err(profiles) => {
+        outside = outside.max(traced.outside);
             let (merged, changed) = Profile::merge_unchanged(profiles)?;
             if changed > 0 {
                 warn(&format!(
@@ -216,9 +219,27 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 impl Args {
     /// An option that says how an image or a tree is served.
     fn of_what_is_served(&self) -> Option<&'static str> {
+    if outside >= MUCH {
+        say(&out_of_reach(&profile, outside));
+    }
         let options = [
             ("--root", self.surroundings.root),
             ("--bind", !self.surroundings.bind.is_empty()),
+/// With less than this outside of what is served, nothing is worth saying.
+const MUCH: u64 = 4 << 20;
+
+/// Says how much of a start the profile lacks.
+fn out_of_reach(profile: &Profile, outside: u64) -> String {
+    let demand = profile.demand_by_root().into_iter();
+    let inside = demand.map(|demand| demand.bytes).sum::<u64>();
+    format!(
+        "a cold start reads at least about {}, of which {} are in the profile; the rest lies elsewhere, and \
+         brisk run --auto learns it, too",
+        BinaryBytes(inside.saturating_add(outside)),
+        BinaryBytes(inside)
+    )
+}
+
             ("--with", !self.surroundings.with.is_empty()),
             ("--writable", self.writable),
         ];
