@@ -170,6 +170,7 @@ install:
 install-system:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/systemd/user
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-warm.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-warm.service
+	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-record.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-record.service
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-replay.service > $(DESTDIR)$(PREFIX)/lib/systemd/user/brisk-replay.service
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-proxy.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.service
 	install -m 644 contrib/systemd/brisk-proxy.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.socket
@@ -184,7 +185,8 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/brisk
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_brisk
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/brisk.fish
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/,system/brisk-warm.service user/brisk-replay.service \
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/,system/brisk-warm.service system/brisk-record.service \
+		user/brisk-replay.service \
 		system/brisk-proxy.service system/brisk-proxy.socket)
 	rm -f $(DESTDIR)/etc/apparmor.d/brisk
 

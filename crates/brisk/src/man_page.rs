@@ -33,6 +33,10 @@ const DEVICES: Named = (
     "$XDG_CACHE_HOME/brisk/devices or ~/.cache/brisk/devices",
     "How fast each disk reads, as brisk has measured it.",
 );
+const PROFILES: Named = (
+    "/var/lib/brisk/profiles",
+    "The profiles that brisk-warm.service replays at boot. brisk-record.service records boot.profile there.",
+);
 const HOT: Named = ("IMAGE.hot", "The hot pack beside an image.");
 const VERITY: Named = (
     "IMAGE.verity, IMAGE.roothash",
@@ -183,7 +187,7 @@ const MORE: &[More] = &[
     More {
         page: "brisk-trace",
         examples: &[],
-        files: &[DEVICES],
+        files: &[DEVICES, PROFILES],
         environment: &[
             TREE,
             PATH,
@@ -235,8 +239,9 @@ const MORE: &[More] = &[
         examples: &[
             "brisk replay app.profile -- /opt/app/bin/app",
             "brisk replay app.profile --at /opt/app",
+            "brisk replay /var/lib/brisk/profiles",
         ],
-        files: &[DEVICES],
+        files: &[DEVICES, PROFILES],
         environment: &[PATH, CACHES],
         see: &["brisk-trace", "brisk-run", "brisk-warm"],
     },

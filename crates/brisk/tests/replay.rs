@@ -459,6 +459,73 @@ fn an_image_a_directory_and_a_profile_are_warmed() {
 }
 
 #[test]
+fn the_profiles_of_a_directory_are_replayed_in_the_order_of_their_names() {
+    watched(|| {
+        let stage = stage(0);
+        let profiles = stage.path("profiles");
+        fs::create_dir(&profiles).unwrap();
+        let text = fs::read_to_string(stage.path("p")).unwrap();
+        let tree = stage.path("app").canonicalize().unwrap();
+        let text = text.replace("/opt/app", tree.to_str().unwrap());
+        fs::write(profiles.join("b.profile"), &text).unwrap();
+        let steps = text.find("\"steps\"").unwrap();
+        let first = r#""steps": [["pages", 1, 0, 1, 5, 1]]}"#;
+        fs::write(profiles.join("a.profile"), text[..steps].to_owned() + first).unwrap();
+        fs::write(profiles.join("c.profile"), "{").unwrap();
+        fs::write(profiles.join("d.profile~"), "{").unwrap();
+        let replay = |arguments: &[&str]| {
+            let output = stage
+                .brisk(&["replay", "profiles"])
+                .args(arguments)
+                .output();
+            good(output.unwrap())
+        };
+        let (out, err) = replay(&["--disk", EXACT]);
+        let lines: Vec<_> = out.lines().collect();
+        let [first, second] = *lines else {
+            panic!("{out}");
+        };
+        assert!(
+            first.starts_with("profiles/a.profile: 5 B asked for in 1 piece"),
+            "{out}"
+        );
+        assert!(
+            second.starts_with("profiles/b.profile: 160.00 KiB asked for in 2 pieces"),
+            "{out}"
+        );
+        assert!(
+            err.starts_with("brisk: warning: ") && err.contains("c.profile"),
+            "{err}"
+        );
+        assert_eq!(resident(&stage.path("app/data/big")), 40);
+        let (out, _) = replay(&["--json", "--disk", EXACT]);
+        let told: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(told["profiles"], 2);
+        let bytes = |field: &str| told[field].as_u64().unwrap();
+        assert_eq!(
+            bytes("asked_bytes") + bytes("resident_bytes"),
+            40 * PAGE as u64 + 10
+        );
+        cold(&stage);
+        // The budget is that of all together.
+        let (out, _) = replay(&["-q", "--budget", "4096", "--disk", EXACT]);
+        assert_eq!(out, "");
+        assert!(resident(&stage.path("app/data/big")) <= 1);
+        let empty = stage.brisk(&["replay", "app"]).output().unwrap();
+        assert_eq!(
+            refused(empty, 2),
+            "brisk: app: is a directory without a file that ends in .profile\n"
+        );
+        let two = ["replay", "p", "p", "--", "true"];
+        let said = refused(stage.brisk(&two).output().unwrap(), 125);
+        assert!(
+            said.contains("brisk replays one profile beside a command"),
+            "{said}"
+        );
+    });
+}
+
+#[test]
 fn warm_says_what_it_reads() {
     watched(|| {
         let stage = stage(0);

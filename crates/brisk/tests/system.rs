@@ -197,6 +197,24 @@ fn other_programs_are_not_recorded() {
     });
 }
 
+#[test]
+fn all_programs_are_recorded_if_that_is_asked_for() {
+    watched(|| {
+        let files = Files::new();
+        let script = "touch ready; while ! [ -e read ]; do sleep 0.01; done";
+        let options = ["--keep-cache", "--all-processes"];
+        let mut brisk = files.tracing(&options, script).spawn().unwrap();
+        wait_until("it starts", || files.path("ready").exists());
+        assert_eq!(fs::read_to_string(files.path("two")).unwrap(), "two");
+        fs::write(files.path("read"), "").unwrap();
+        assert!(brisk.wait().unwrap().success());
+        let profile = fs::read_to_string(files.path("profile")).unwrap();
+        assert!(profile.contains("/two\""), "{profile}");
+        // Nobody else has read it.
+        assert!(!profile.contains("/numbers\""), "{profile}");
+    });
+}
+
 /// A program that ends with the test.
 struct Endless(Child);
 

@@ -93,6 +93,9 @@ pub struct Trace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SystemTrace {
+    /// Records what any process of the system reads, and not only the program and what it starts. This process itself is
+    /// one of them.
+    pub all_processes: bool,
     /// Leaves the page cache as it is. What is in it is not recorded.
     pub keep_cache: bool,
     /// When to cut the recording.
@@ -121,12 +124,12 @@ pub struct Traced {
     pub dropped: u64,
     /// How many files are left out, because they were written while the whole system was traced.
     pub written: u64,
-}
-
-/// Where the files of a traced root are.
     /// About how many bytes the launch had mapped of files that are not in the profile, because they lie outside of the
     /// image and the trees. 0 if the whole system was traced.
     pub outside: u64,
+}
+
+/// Where the files of a traced root are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TraceSource {
     /// In a directory.
@@ -161,6 +164,7 @@ struct TracePlan {
 
 struct WholeSystem {
     keep_cache: bool,
+    all_processes: bool,
 }
 
 struct Planned {
@@ -278,6 +282,7 @@ impl SystemTrace {
     /// A launch of `command` from cold, until it exits.
     pub fn new(command: Vec<OsString>) -> Self {
         Self {
+            all_processes: false,
             keep_cache: false,
             ready: Readiness::Exit,
             command,
@@ -300,6 +305,7 @@ impl SystemTrace {
                 served: Vec::new(),
                 system: Some(WholeSystem {
                     keep_cache: self.keep_cache,
+                    all_processes: self.all_processes,
                 }),
                 root: false,
                 binds: Vec::new(),

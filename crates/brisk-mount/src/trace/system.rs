@@ -1,6 +1,6 @@
 /*!
 Records what a launch reads of the whole system: each page that the kernel brings into the page cache for the
-program's processes. This needs root.
+program's processes, or for all processes while the program runs. This needs root.
 
 The page cache is emptied first, because pages that are in it cause no event. Read-ahead of the devices is lowered to
 a page, because pages that the kernel reads ahead would cause events too. The kernel's events contain inodes

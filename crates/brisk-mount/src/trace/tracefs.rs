@@ -176,11 +176,13 @@ fn missing_field(format: &str) -> Option<&'static str> {
 }
 
 impl Instance {
-    /// Makes the instance write the events of this process and its descendants from now on.
-    pub(super) fn follow(directory: &Path) -> io::Result<()> {
-        // If the list had no process, the events would be those of all processes.
-        let pid = std::process::id().to_string();
-        fs::write(directory.join("set_event_pid"), pid)?;
+    /// Makes the instance write the events of this process and its descendants from now on, or those of all processes.
+    pub(super) fn follow(directory: &Path, all: bool) -> io::Result<()> {
+        // While the list has no process, the events are those of all.
+        if !all {
+            let pid = std::process::id().to_string();
+            fs::write(directory.join("set_event_pid"), pid)?;
+        }
         fs::write(directory.join(EVENT).join("enable"), "1")
     }
 

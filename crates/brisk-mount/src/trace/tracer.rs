@@ -140,11 +140,12 @@ impl<'a> Tracer<'a> {
             _ => None,
         };
         let events = system.as_ref().map(System::directory);
+        let all = (plan.system.as_ref()).is_some_and(|system| system.all_processes);
         let prepare = move || {
             layout.finish(entry)?;
             plan.enter_working_directory()?;
             events.map_or(Ok(()), |directory| {
-                Instance::follow(&directory)
+                Instance::follow(&directory, all)
                     .map_err(|e| Cause::io("have the kernel tell of its pages", e))
             })
         };
@@ -166,11 +167,11 @@ impl<'a> Tracer<'a> {
             lookout,
             output: Vec::new(),
             line_seen: false,
-        };
             mapped: match plan.system {
                 Some(_) => None,
                 None => Some(MappedFiles::outside_of(plan.places())),
             },
+        };
         if let (Some([out, err]), Some(text)) = (program.output, line) {
             tracer.pass_on(out, Box::new(io::stdout()), Search::new(text));
             tracer.pass_on(err, Box::new(io::stderr()), Search::new(text));
@@ -192,8 +193,8 @@ impl<'a> Tracer<'a> {
             return Ok(Err(failure));
         }
         let cut = tracer.watch();
-        let by = match (plan.at_most, tracer.status) {
         let outside = tracer.mapped.take().map_or(0, |mapped| mapped.bytes());
+        let by = match (plan.at_most, tracer.status) {
             (Some(time), None) => format!("after {} s", time.as_secs()),
             _ => plan.ready.describe(),
         };
@@ -237,8 +238,8 @@ impl<'a> Tracer<'a> {
             unnamed,
             dropped,
             written,
-        }))
             outside,
+        }))
     }
 
     fn pass_on(&mut self, from: OwnedFd, to: Box<dyn Write>, search: Search) {
@@ -277,7 +278,6 @@ impl<'a> Tracer<'a> {
                 // There is no event for the end of the last descendant.
                 timeout = Some(timeout.map_or(LEFT_EVERY, |timeout| timeout.min(LEFT_EVERY)));
             }
-            match self.wait(timeout) {
             if let Some(mapped) = &mut self.mapped {
                 let lookout = self.lookout.as_ref().map(|(pid, _)| *pid);
                 mapped.look(|| {
@@ -288,6 +288,7 @@ impl<'a> Tracer<'a> {
                 let due = mapped.due();
                 timeout = Some(timeout.map_or(due, |timeout| timeout.min(due)));
             }
+            match self.wait(timeout) {
                 Event::Ready => return Cut::Ready,
                 Event::Abandoned => return Cut::Ended,
                 Event::Other => {}

@@ -2,10 +2,14 @@
 
 use std::convert::Infallible;
 use std::ffi::OsString;
+use std::fs;
 use std::io::Write;
 use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use anyhow::{Context, bail, ensure};
 use brisk_mount::{
     BackgroundReplay, DiskCharge, GivenUp, PlainLaunch, Replay, Replayed, with_reasons,
 };
@@ -18,6 +22,7 @@ use crate::disk_rate::parse_charge;
 use crate::file_kind::check_profile;
 use crate::json;
 use crate::messages::{count, say, warn};
+use crate::names::shown;
 use crate::path_hint::with_program_of_directory;
 use crate::size::parse_size;
 
@@ -36,8 +41,10 @@ gives up when it is late, and when the command reads other things or is a progra
 launch started. Then the exit code is the command's, or 125 if brisk failed, 126 if the command cannot be \
 executed and 127 if it does not exist.")]
 pub struct Args {
-    /// The profile: see brisk trace.
-    profile: PathBuf,
+    /// The profile (see brisk trace), or a directory of profiles: brisk replays each file of it that ends in .profile, in
+    /// the order of their names. May be repeated, but not with a command.
+    #[arg(required = true, value_name = "PROFILE|DIR")]
+    profiles: Vec<PathBuf>,
 
     /// Where the files of a recorded directory or image are now. May be repeated. [default: where they were recorded]
     #[arg(long, value_name = "DIR")]
@@ -115,15 +122,97 @@ impl Args {
 /// Does not return if there is a command and it starts.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if args.has_command() {
-        let mut background = open_background(&args.profile)?;
+        let [profile] = &*args.profiles else {
+            bail!(
+                "brisk replays one profile beside a command, and not {}; brisk profile merge makes one of several",
+                args.profiles.len()
+            );
+        };
+        let mut background = open_background(profile)?;
         background.at = args.at.clone();
         args.reading.apply(&mut background);
         background.log = args.log.clone();
         background.report = args.verbose.then_some(summary);
         return start_with(background, &PlainLaunch::new(args.command.clone()));
     }
+    let named = named(&args.profiles)?;
+    let mut left = args.reading.budget;
+    let mut all = Vec::new();
+    for NamedProfile {
+        path,
+        is_of_directory,
+    } in &named
+    {
+        match replay(args, path, left) {
+            Ok(replayed) => {
+                left = left.map(|left| left.saturating_sub(replayed.pages.asked));
+                if named.len() > 1 && !args.json && !args.quiet {
+                    let mut out = std::io::stdout();
+                    writeln!(out, "{}: {}", shown(path), summary(&replayed))?;
+                }
+                all.push(replayed);
+            }
+            // The others are as useful as before.
+            Err(error) if *is_of_directory => warn(&format!("{error:#}")),
+            Err(error) => return Err(error),
+        }
+    }
+    ensure!(!all.is_empty(), "no profile was replayed");
+    match &*all {
+        _ if args.json => json::print(&to_json(&all))?,
+        [one] if named.len() == 1 => tell(one, false, args.quiet)?,
+        _ => {}
+    }
+    Ok(Answer::Yes)
+}
+
+/// A profile to replay.
+struct NamedProfile {
+    path: PathBuf,
+    /// Whether a directory was named, and not this file.
+    is_of_directory: bool,
+}
+
+/// What a profile in a directory ends in.
+const PROFILE: &[u8] = b".profile";
+
+/// The profiles at these paths. Those of a directory are sorted by name.
+fn named(paths: &[PathBuf]) -> anyhow::Result<Vec<NamedProfile>> {
+    let mut named = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            named.push(NamedProfile {
+                path: path.clone(),
+                is_of_directory: false,
+            });
+            continue;
+        }
+        let failed = || format!("cannot read {}", shown(path));
+        let mut found = Vec::new();
+        for entry in fs::read_dir(path).with_context(failed)? {
+            let entry = entry.with_context(failed)?;
+            if entry.file_name().as_bytes().ends_with(PROFILE) {
+                found.push(entry.path());
+            }
+        }
+        ensure!(
+            !found.is_empty(),
+            "{}: is a directory without a file that ends in .profile",
+            shown(path)
+        );
+        found.sort();
+        named.extend(found.into_iter().map(|path| NamedProfile {
+            path,
+            is_of_directory: true,
+        }));
+    }
+    Ok(named)
+}
+
+/// Replays one profile, and waits for it.
+fn replay(args: &Args, path: &Path, budget: Option<u64>) -> anyhow::Result<Replayed> {
     let open = || -> anyhow::Result<Replay> {
-        let profile = profile::open(&args.profile)?;
+        let profile = profile::open(path)?;
         Ok(Replay::new(profile, &args.at, args.reading.charge())?)
     };
     if args.measure {
@@ -144,12 +233,11 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         }
     }
     let mut replay = open()?;
-    replay.budget = args.reading.budget;
+    replay.budget = budget;
     replay.threads = args.reading.threads.unwrap_or(replay.threads);
     // There is no program to race: the kernel is asked piece by piece what is in memory.
     replay.race = false;
-    tell(&replay.run()?, args.json, args.quiet)?;
-    Ok(Answer::Yes)
+    Ok(replay.run()?)
 }
 
 /// A replay of the profile in the file at `path`.
@@ -163,7 +251,7 @@ pub fn open_background(path: &Path) -> anyhow::Result<BackgroundReplay> {
 /// Prints what was replayed.
 pub fn tell(replayed: &Replayed, json: bool, quiet: bool) -> std::io::Result<()> {
     if json {
-        return json::print(&to_json(replayed));
+        return json::print(&to_json(std::slice::from_ref(replayed)));
     }
     if !quiet {
         writeln!(std::io::stdout(), "{}", summary(replayed))?;
@@ -230,23 +318,28 @@ pub fn summary(replayed: &Replayed) -> String {
     text
 }
 
-/// What was replayed, as JSON. Without a program, no page is passed over and nothing is given up.
-fn to_json(replayed: &Replayed) -> Value {
-    let pages = &replayed.pages;
+/// What was replayed, all together, as JSON. Without a program, no page is passed over and nothing is given up.
+fn to_json(replayed: &[Replayed]) -> Value {
+    let sum = |count: fn(&Replayed) -> u64| {
+        let counts = replayed.iter().map(count);
+        counts.fold(0, u64::saturating_add)
+    };
+    let time: Duration = replayed.iter().map(|replayed| replayed.time).sum();
     json!({
-        "asked_bytes": pages.asked,
-        "pieces": pages.extents,
-        "resident_bytes": pages.resident,
-        "missing_bytes": pages.missing,
-        "over_budget_bytes": pages.over_budget,
-        "failed_bytes": pages.failed,
-        "files": replayed.files,
-        "changed_files": replayed.stale,
-        "missing_files": replayed.missing,
+        "profiles": replayed.len(),
+        "asked_bytes": sum(|replayed| replayed.pages.asked),
+        "pieces": sum(|replayed| replayed.pages.extents),
+        "resident_bytes": sum(|replayed| replayed.pages.resident),
+        "missing_bytes": sum(|replayed| replayed.pages.missing),
+        "over_budget_bytes": sum(|replayed| replayed.pages.over_budget),
+        "failed_bytes": sum(|replayed| replayed.pages.failed),
+        "files": sum(|replayed| replayed.files),
+        "changed_files": sum(|replayed| replayed.stale),
+        "missing_files": sum(|replayed| replayed.missing),
         "look_ups": {
-            "same": replayed.look_ups.saturating_sub(replayed.changed),
-            "changed": replayed.changed,
+            "same": sum(|replayed| replayed.look_ups.saturating_sub(replayed.changed)),
+            "changed": sum(|replayed| replayed.changed),
         },
-        "seconds": replayed.time.as_secs_f64(),
+        "seconds": time.as_secs_f64(),
     })
 }

@@ -51,7 +51,8 @@ the command cannot be executed and 127 if it does not exist.\n\n\
 Examples:\n  \
   brisk trace --tree app -o app.profile -- app/bin/app\n  \
   brisk trace app.img --runs 3 --ready line:listening -- bin/app\n  \
-  brisk trace -o boot.profile --ready after:10 -- /usr/bin/app")]
+  brisk trace -o app.profile --ready after:10 -- /usr/bin/app\n  \
+  brisk trace -o all.profile --all-processes --keep-cache -- sleep 60")]
 pub struct Args {
     /// The image to start from, or a file that contains one, such as an AppImage. Without it and without --tree,
     /// brisk traces the whole system, which needs root.
@@ -77,6 +78,10 @@ pub struct Args {
     /// cache.
     #[arg(long, conflicts_with_all = ["image", "trees"])]
     keep_cache: bool,
+
+    /// Traces the whole system, and records what any of its processes reads while the command runs.
+    #[arg(long, conflicts_with_all = ["image", "trees"])]
+    all_processes: bool,
 
     /// Lets the command write to the trees and to the image's place. brisk keeps that in memory, and drops it when
     /// the command ends.
@@ -159,17 +164,18 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     served.writable = args.writable;
     served.ready = args.ready.clone();
     let mut whole = SystemTrace::new(args.command.clone());
+    whole.all_processes = args.all_processes;
     whole.keep_cache = args.keep_cache;
     whole.ready = args.ready.clone();
     let mut profiles = Vec::new();
     let mut sources = Vec::new();
+    let mut outside = 0;
     for _ in 0..args.runs {
         let traced = match system {
             true => whole.record(),
             false => served.record(),
         };
         let traced = match traced {
-    let mut outside = 0;
             Err(error) if recorded.is_some() && error.kind() == ErrorKind::Place => {
                 return Err(error)
                     .context("at the place that the image records; --at DIR names another");
@@ -178,13 +184,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             Ok(traced) => traced,
         };
         tell(&traced, args);
+        outside = outside.max(traced.outside);
         profiles.push(traced.profile);
         sources = traced.sources;
     }
     let mut profile = match <[Profile; 1]>::try_from(profiles) {
         Ok([profile]) => profile,
         Err(profiles) => {
-        outside = outside.max(traced.outside);
             let (merged, changed) = Profile::merge_unchanged(profiles)?;
             if changed > 0 {
                 warn(&format!(
@@ -213,18 +219,12 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         false => bytes_of(&sources).ok(),
     };
     say(&summary(&profile, &output, whole));
-    Ok(Answer::Yes)
-}
-
-impl Args {
-    /// An option that says how an image or a tree is served.
-    fn of_what_is_served(&self) -> Option<&'static str> {
     if outside >= MUCH {
         say(&out_of_reach(&profile, outside));
     }
-        let options = [
-            ("--root", self.surroundings.root),
-            ("--bind", !self.surroundings.bind.is_empty()),
+    Ok(Answer::Yes)
+}
+
 /// With less than this outside of what is served, nothing is worth saying.
 const MUCH: u64 = 4 << 20;
 
@@ -240,6 +240,12 @@ fn out_of_reach(profile: &Profile, outside: u64) -> String {
     )
 }
 
+impl Args {
+    /// An option that says how an image or a tree is served.
+    fn of_what_is_served(&self) -> Option<&'static str> {
+        let options = [
+            ("--root", self.surroundings.root),
+            ("--bind", !self.surroundings.bind.is_empty()),
             ("--with", !self.surroundings.with.is_empty()),
             ("--writable", self.writable),
         ];
