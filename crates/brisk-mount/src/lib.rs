@@ -34,6 +34,7 @@ Each rule is a function of plain values in a file of its own. Its test is a tabl
 | Which hot pack is used? Does brisk learn from the launch? | `hot_pack/choice.rs` |
 | When is a hot pack not used because of its owner? | `hot_pack/trust.rs` |
 | When does a fill stop before the end of its pack? | `hot_pack/fill_end.rs` |
+| Is a pack filled again? | `hot_pack/cache_sample.rs` |
 | Was a page late, evicted or missing in the pack? | `hot_pack/page_states.rs` |
 | Is a recorded launch worth learning from, and what does it change? | `hot_pack/learning.rs` |
 | What does a disk charge? | `replay/disk.rs` |

@@ -7,6 +7,7 @@ mod staging;
 
 use std::cell::Cell;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -330,6 +331,134 @@ fn the_pack_behind_an_image_is_filled() {
             stage.log()
         );
         compare(stage);
+    });
+}
+
+/// Runs a program that reads nothing, and waits until brisk has looked for it whether pages have left memory, and has filled
+/// what has.
+fn join(stage: &Stage) {
+    let looks = count(stage, "fill_looks");
+    assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
+    wait_for(stage, "looked at", || count(stage, "fill_looks") > looks);
+}
+
+/// How often the session has looked and filled again, and how many pages that were.
+fn filled_again(stage: &Stage) -> [u64; 3] {
+    ["fill_looks", "fill_refills", "fill_refilled"].map(|name| count(stage, name).unwrap())
+}
+
+/// Makes the kernel drop the pages of these files of the image, and no others: other tests run meanwhile. A program of the
+/// session does that, and begins when brisk has looked for it.
+fn drop_pages(stage: &Stage, files: &[&str]) {
+    let looks = count(stage, "fill_looks");
+    let script = "read go; for name; do dd if=\"$BRISK_TREE/$name\" iflag=nocache count=0 status=none || exit; done";
+    let mut program = stage.run(&["sh", "-c", script, "sh"]);
+    let mut program = program.args(files).stdin(Stdio::piped()).spawn().unwrap();
+    if looks.is_some() {
+        wait_for(stage, "looked at", || count(stage, "fill_looks") > looks);
+    }
+    program.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    assert!(program.wait().unwrap().success());
+}
+
+/// Runs `attempt` until the system has dropped no pages by itself while it ran. It gets a new session each time, whose fill
+/// has ended, and says whether all was as it should be.
+fn in_a_filled_session(stage: &Stage, attempt: impl Fn() -> bool) {
+    for _ in 0..8 {
+        assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
+        filled(stage);
+        if attempt() {
+            return;
+        }
+        let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
+        assert_eq!(said(&ended).0, Some(0), "{ended:?}");
+    }
+    panic!("pages leave memory each time: {}", stage.log());
+}
+
+#[test]
+fn what_the_kernel_has_dropped_is_filled_again_for_the_next_run() {
+    each_user(|stage| {
+        prepare(stage);
+        let files = files(stage);
+        let pack = make_pack(stage, "app.img", &files, "app.img.hot");
+        let all: Vec<_> = files.iter().map(String::as_str).collect();
+        let noise = 3_000_000_u64.div_ceil(4096);
+        in_a_filled_session(stage, || {
+            let counts = || ["reads", "fill_stored", "fill_evicted"].map(|name| count(stage, name));
+            let before = counts();
+            drop_pages(stage, &all);
+            join(stage);
+            let [looks, refills, pages] = filled_again(stage);
+            compare(stage);
+            let are_all_there = counts() == before;
+            drop_pages(stage, &["noise"]);
+            join(stage);
+            let [later_looks, later_refills, more] = filled_again(stage);
+            assert!(pages > pack.pages() * 9 / 10, "{pages}");
+            assert!(later_refills > refills, "{}", stage.log());
+            are_all_there
+                && (looks, refills) == (2, 1)
+                && (later_looks, later_refills) == (5, 2)
+                // One page stands for at least 32.
+                && (noise - 64..noise + 64).contains(&(more - pages))
+        });
+        assert_eq!(stage.log(), "");
+    });
+}
+
+#[test]
+fn nothing_is_filled_again_while_all_is_in_memory() {
+    each_user(|stage| {
+        prepare(stage);
+        let files = files(stage);
+        make_pack(stage, "app.img", &files, "app.img.hot");
+        let all: Vec<_> = files.iter().map(String::as_str).collect();
+        in_a_filled_session(stage, || {
+            for _ in 0..3 {
+                join(stage);
+            }
+            if filled_again(stage) != [3, 0, 0] {
+                return false;
+            }
+            // Many that join at once cause few looks, and one fill.
+            drop_pages(stage, &all);
+            let runs: Vec<_> = (0..8)
+                .map(|_| stage.run(&["true"]).spawn().unwrap())
+                .collect();
+            for mut run in runs {
+                assert!(run.wait().unwrap().success());
+            }
+            join(stage);
+            let [looks, refills, _] = filled_again(stage);
+            assert!((5..=13).contains(&looks), "{looks}");
+            refills == 1
+        });
+    });
+}
+
+#[test]
+fn what_is_filled_again_keeps_the_limit_and_without_a_fill_nothing_is() {
+    each_user(|stage| {
+        let files = files(stage);
+        make_pack(stage, "app.img", &files, "app.img.hot");
+        let all: Vec<_> = files.iter().map(String::as_str).collect();
+        verbose(stage, &["--fill-budget", "200K"]);
+        filled(stage);
+        drop_pages(stage, &all);
+        join(stage);
+        let [_, refills, pages] = filled_again(stage);
+        assert_eq!(refills, 1, "{}", stage.log());
+        assert!(0 < pages && pages <= 50, "{pages}");
+        compare(stage);
+        let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
+        assert_eq!(said(&ended).0, Some(0), "{ended:?}");
+
+        verbose(stage, &["--no-fill"]);
+        drop_pages(stage, &all);
+        verbose(stage, &[]);
+        compare(stage);
+        assert_eq!(count(stage, "fill_looks"), None);
     });
 }
 
@@ -779,7 +908,6 @@ fn meet_unread(stage: &Stage) -> Option<Child> {
     };
     assert!(comes_true(SURELY, opened), "{}", stage.log());
     let answering = hold_threads(server, |name| !fills(name));
-    use std::io::Write;
     program.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     let met = comes_true(FOR_A_TRY, || hangs(shell, "cat")) && {
         for id in &filling {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::node::node_of;
-use super::wire::{InHeader, OutHeader, StoreOut, notify, op};
+use super::wire::{InHeader, OutHeader, RetrieveOut, StoreOut, notify, op};
 use crate::hot_pack::fill_target::FillTarget;
 
 /// The longest request in bytes. The kernel wants at least 8 KiB, and itself refuses what does not fit. Only
@@ -181,6 +181,23 @@ impl Channel<'_> {
         self.write(&all)
     }
 
+    /// Makes the kernel send a byte of its page cache, at `offset` of a file, in a request `NOTIFY_REPLY` with this
+    /// `unique`. Waits for nothing. ENOENT if the kernel does not know the node.
+    pub(super) fn retrieve(self, unique: u64, nodeid: u64, offset: u64) -> Result<(), Errno> {
+        let retrieve = RetrieveOut {
+            unique,
+            nodeid,
+            offset,
+            size: 1,
+            padding: 0,
+        };
+        let header = out_header(size_of::<RetrieveOut>(), notify::RETRIEVE, 0)?;
+        self.write(&[
+            IoSlice::new(header.as_bytes()),
+            IoSlice::new(retrieve.as_bytes()),
+        ])
+    }
+
     /// Makes the kernel send each unanswered request again.
     pub(super) fn resend(self) -> Result<(), Errno> {
         let header = out_header(0, notify::RESEND, 0)?;
@@ -204,6 +221,10 @@ impl FillTarget for Channel<'_> {
 
     fn store(&self, node: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         Channel::store(*self, node, offset, &[IoSlice::new(bytes)])
+    }
+
+    fn ask_whether_cached(&self, question: u64, node: u64, offset: u64) -> Result<(), Errno> {
+        self.retrieve(question, node, offset)
     }
 }
 

@@ -19,7 +19,8 @@ use super::node::{Fail, no_entry};
 use super::options::ServeOptions;
 use super::read_ahead::ReadAhead;
 use super::wire::{
-    FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrIn, GetxattrOut, OpenOut, ReadIn, can, op,
+    FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrIn, GetxattrOut, OpenOut, ReadIn, RetrieveIn, can,
+    op,
 };
 use crate::error::{Action, Cause, Error, Result};
 use crate::hot_pack::fill::Fill;
@@ -215,6 +216,12 @@ impl<'a, T: FileSystem> Server<'a, T> {
         let node = request.header.nodeid;
         match request.header.opcode {
             op::LOOKUP => self.lookup(channel, request)?,
+            op::NOTIFY_REPLY => {
+                if let Some(fill) = &self.options.fill {
+                    let RetrieveIn { size, .. } = request.read()?;
+                    fill.hear(unique, size > 0);
+                }
+            }
             // The server keeps nothing for a node, so it has nothing to forget. It answers an interrupted
             // request as soon as any other. None of these requests has an answer.
             code if !op::is_answered(code) => {}

@@ -64,6 +64,7 @@ pub(super) mod op {
 /// The codes of notifications, which the server sends unasked.
 pub(super) mod notify {
     pub(crate) const STORE: i32 = 4;
+    pub(crate) const RETRIEVE: i32 = 5;
     pub(crate) const RESEND: i32 = 7;
 }
 
@@ -217,6 +218,24 @@ wire! {
         size: u32,
         padding: u32,
     }
+    /// A `NOTIFY_REPLY` with this `unique` answers it.
+    struct RetrieveOut {
+        unique: u64,
+        nodeid: u64,
+        offset: u64,
+        size: u32,
+        padding: u32,
+    }
+    /// The start of a `NOTIFY_REPLY`. `size` bytes of the page cache follow: fewer than asked for, or none, if the next page
+    /// is absent.
+    struct RetrieveIn {
+        dummy1: u64,
+        offset: u64,
+        size: u32,
+        dummy2: u32,
+        dummy3: u64,
+        dummy4: u64,
+    }
 }
 
 // These are the sizes in linux/fuse.h.
@@ -230,3 +249,5 @@ const _: () = assert!(size_of::<ReadIn>() == 40);
 const _: () = assert!(size_of::<StatfsOut>() == 80);
 const _: () = assert!(size_of::<Dirent>() == 24);
 const _: () = assert!(size_of::<StoreOut>() == 24);
+const _: () = assert!(size_of::<RetrieveOut>() == 32);
+const _: () = assert!(size_of::<RetrieveIn>() == 40);

@@ -3,6 +3,9 @@
 //! The threads that fill never answer requests, and nobody waits for them. One tells the kernel the names
 //! that a launch looks up. The others decode and store, in about the order in which the launch asks. They
 //! skip what the program has asked for already, so a fill that starts late catches up.
+//!
+//! The kernel may drop pages before the next program comes. So for each program that comes later, the fill looks at a
+//! sample of the pack. If much of it is gone, it stores the parts again whose page is gone.
 
 use std::fs::File;
 use std::io;
@@ -23,13 +26,15 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::nice;
 
 use super::batch_ring::Batches;
-use super::candidate::{PackCandidate, open_first};
+use super::cache_sample::{CacheSample, is_much};
+use super::candidate::{OpenPack, PackCandidate, open_first};
 use super::comparison::Comparison;
 use super::fill_counts::FillCounters;
 use super::fill_end::budget;
 use super::fill_target::FillTarget;
 use super::fill_work::{FillWork, Progress};
 use super::image_blocks::ImageBlocks;
+use super::pack_file::PackFile;
 use super::page_states::PageStates;
 use crate::error::{Action, Cause, Error};
 use crate::memory::free_memory;
@@ -40,6 +45,9 @@ const EARLY: usize = 1 << 14;
 
 /// How long after the fill a pack is compared with the image: most launches are over by then.
 const COMPARE_AFTER: Duration = Duration::from_secs(5);
+
+/// How many pages of a pack a look asks for at most.
+const SAMPLE: usize = 128;
 
 /// What `nice` adds for the least priority.
 const LEAST_PRIORITY: i32 = 19;
@@ -66,9 +74,12 @@ pub struct Fill {
     /// What the program asked for before that. None once the pack is known, or once nothing will be filled.
     early: Mutex<Option<Vec<Read>>>,
     log: Option<PageLog>,
-    /// Signals that `early` is None, or that the fill must end.
+    /// Signals that `early` is None, that `joined` is true, or that the fill must end.
     settled: Condvar,
     ended: Arc<AtomicBool>,
+    /// Whether a program has come since the last look.
+    joined: AtomicBool,
+    sample: CacheSample,
     keeper: OnceLock<Keeper>,
 }
 
@@ -108,6 +119,8 @@ impl Fill {
             log: None,
             settled: Condvar::new(),
             ended: Arc::default(),
+            joined: AtomicBool::new(false),
+            sample: CacheSample::default(),
             keeper: OnceLock::new(),
         }
     }
@@ -201,9 +214,24 @@ impl Fill {
     /// Makes [`Fill::run`] end.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
+        self.sample.end();
         // Under the lock, so that no thread starts to wait between the two.
         let _early = self.early();
         self.settled.notify_all();
+    }
+
+    /// Makes [`Fill::run`] look whether the pages are still in the page cache, because another program starts. Nobody waits
+    /// for that. Programs that come during a look or a fill cause one look together.
+    pub(crate) fn look_again(&self) {
+        self.joined.store(true, Ordering::Relaxed);
+        // As in `end`.
+        let _early = self.early();
+        self.settled.notify_all();
+    }
+
+    /// Takes an answer of the kernel: see [`FillTarget::ask_whether_cached`].
+    pub(crate) fn hear(&self, question: u64, is_cached: bool) {
+        self.sample.hear(question, is_cached);
     }
 
     /// Waits until all reads so far were looked up in the pack, or there is no pack. A short program may end
@@ -220,7 +248,8 @@ impl Fill {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Fills, in this thread and in others that end with it.
+    /// Fills, in this thread and in others that end with it. Then fills again what the kernel drops, whenever a program
+    /// comes, until the fill must end.
     pub(crate) fn run(
         &self,
         target: &dyn FillTarget,
@@ -228,13 +257,84 @@ impl Fill {
         counters: &FillCounters,
         missed: Missed<'_>,
     ) {
-        let compared = self.unless_it_panics(|| self.fill(target, image, counters, missed));
+        let Some(opened) = self.begin(target, image, counters, missed) else {
+            return;
+        };
+        thread::scope(|scope| {
+            if let Some(comparison) = &opened.comparison {
+                let compare = || {
+                    self.wait_for_the_launch();
+                    self.unless_it_panics(|| self.compare(&opened.pack, image, comparison));
+                };
+                // A thread of its own, because its priority stays low. Without it, the next session compares.
+                let thread = thread::Builder::new().name("brisk-compare".into());
+                thread.spawn_scoped(scope, compare).ok();
+            }
+            while self.wait_for_a_program() {
+                self.unless_it_panics(|| self.look(&opened, target, image, counters));
+                counters.looked();
+            }
+        });
+    }
+
+    /// The first fill. None if nothing can be filled.
+    fn begin(
+        &self,
+        target: &dyn FillTarget,
+        image: &Image,
+        counters: &FillCounters,
+        missed: Missed<'_>,
+    ) -> Option<OpenPack> {
+        let filled = self.unless_it_panics(|| {
+            let opened = self.open(target, image, counters, missed)?;
+            self.fill(&opened, &opened.file, target, image, counters, false);
+            Some(opened)
+        });
         *self.early() = None;
         self.settled.notify_all();
         counters.over(self.started);
-        if let Some((pack, comparison)) = compared.flatten() {
-            self.wait_for_the_launch();
-            self.unless_it_panics(|| self.compare(&pack, image, &comparison));
+        filled.flatten()
+    }
+
+    /// Waits until a program has come since the last look. False if the fill must end.
+    fn wait_for_a_program(&self) -> bool {
+        let nobody =
+            |_: &mut Option<Vec<Read>>| !self.is_over() && !self.joined.load(Ordering::Relaxed);
+        drop(self.settled.wait_while(self.early(), nobody));
+        self.joined.store(false, Ordering::Relaxed);
+        !self.is_over()
+    }
+
+    /// Fills again what the kernel has dropped.
+    fn look(
+        &self,
+        opened: &OpenPack,
+        target: &dyn FillTarget,
+        image: &Image,
+        counters: &FillCounters,
+    ) {
+        let Some(pages) = self.pages.get() else {
+            return;
+        };
+        let parts = pages.sample(SAMPLE);
+        let asked: Vec<_> = parts.iter().map(|part| (part.node, part.page)).collect();
+        let gone = self.sample.gone(&asked, target);
+        let gone: Vec<_> = parts.iter().zip(gone).filter(|(_, gone)| *gone).collect();
+        if !is_much(gone.len(), parts.len()) || self.is_over() {
+            return;
+        }
+        for (part, _) in gone {
+            pages.forget(part);
+        }
+        match opened.file.again(&opened.pack) {
+            Ok(file) => {
+                self.fill(opened, &file, target, image, counters, true);
+                counters.filled_again();
+            }
+            Err(e) => {
+                let cause = Cause::io("hold the hot pack", e);
+                (self.tell)(&Error::new(Action::Fill, cause));
+            }
         }
     }
 
@@ -290,14 +390,14 @@ impl Fill {
         }
     }
 
-    /// Returns the pack if it must still be compared with the image.
-    fn fill(
+    /// Opens the pack, and counts the reads so far. None if there is no usable pack.
+    fn open(
         &self,
         target: &dyn FillTarget,
         image: &Image,
         counters: &FillCounters,
         missed: Missed<'_>,
-    ) -> Option<(HotPack, Comparison)> {
+    ) -> Option<OpenPack> {
         let tell = |why: Error| (self.tell)(&why);
         let opened = open_first(&self.candidates, image, || self.is_over(), tell)?;
         let pack = &opened.pack;
@@ -306,17 +406,33 @@ impl Fill {
             let of = |file: HotFile<'_>| Some((target.node(file.inode()?), file.path().to_owned()));
             log.know(pack.files().filter_map(of));
         }
-        let pages = {
+        {
             let mut early = self.early();
             let node = |inode| target.node(inode);
             let pages = self.pages.get_or_init(|| PageStates::of(pack, node));
             for read in early.take().into_iter().flatten() {
                 count(pages, counters, missed, read);
             }
-            pages
-        };
+        }
         self.settled.notify_all();
-        let root = self.open_root()?;
+        Some(opened)
+    }
+
+    /// Stores what nobody has asked for and nobody has stored. `file` is that of the pack. `again`: this is not the first
+    /// fill.
+    fn fill(
+        &self,
+        opened: &OpenPack,
+        file: &PackFile,
+        target: &dyn FillTarget,
+        image: &Image,
+        counters: &FillCounters,
+        again: bool,
+    ) {
+        let pack = &opened.pack;
+        let Some((pages, root)) = self.pages.get().zip(self.open_root()) else {
+            return;
+        };
         let of_image = || {
             let block_size = u64::from(image.block_size());
             ImageBlocks::of(pack, block_size, page_size() as u64)
@@ -327,13 +443,14 @@ impl Fill {
             image,
             root: root.fd(),
             pack,
-            file: &opened.file,
+            file,
             blocks: blocks.as_ref(),
             pages,
             counters,
             log: self.log.as_ref(),
             tell: self.tell,
             started: self.started,
+            again,
             ended: &self.ended,
             progress: Progress::of(pack.files().len(), budget(self.budget, free_memory())),
         };
@@ -342,10 +459,7 @@ impl Fill {
             None => pack.codec(),
         };
         self.work(&work, self.threads_for(codec));
-        opened.file.forget();
-        opened
-            .comparison
-            .map(|comparison| (opened.pack.clone(), comparison))
+        file.forget();
     }
 
     /// Does the work in this thread and others. If threads cannot be started, it works without them: names
@@ -441,6 +555,10 @@ mod tests {
     struct Cache {
         takes: fn(u64) -> Result<(), Errno>,
         stored: Mutex<BTreeMap<(u64, u64), Vec<u8>>>,
+        /// Nodes that it has forgotten.
+        forgotten: Vec<u64>,
+        /// Where it answers questions. None if it does not.
+        hears: Option<Arc<Fill>>,
     }
 
     impl FillTarget for Cache {
@@ -454,6 +572,16 @@ mod tests {
             for (page, bytes) in (offset / PAGE..).zip(bytes.chunks(PAGE as usize)) {
                 stored.insert((node, page), bytes.to_vec());
             }
+            Ok(())
+        }
+
+        fn ask_whether_cached(&self, question: u64, node: u64, offset: u64) -> Result<(), Errno> {
+            if self.forgotten.contains(&node) {
+                return Err(Errno::NOENT);
+            }
+            let stored = self.stored.lock().expect("nobody panics");
+            let fill = self.hears.as_ref().ok_or(Errno::NODEV)?;
+            fill.hear(question, stored.contains_key(&(node, offset / PAGE)));
             Ok(())
         }
     }
@@ -538,6 +666,8 @@ mod tests {
                 cache: Cache {
                     takes,
                     stored: Mutex::default(),
+                    forgotten: Vec::new(),
+                    hears: None,
                 },
                 counters: FillCounters::default(),
                 missed: Mutex::default(),
@@ -548,7 +678,7 @@ mod tests {
                 let size = u32::try_from(size).expect("short");
                 fill.asked(&filled.counters, &missed, *node, range.start * PAGE, size);
             }
-            fill.run(&filled.cache, &self.image, &filled.counters, &missed);
+            fill.begin(&filled.cache, &self.image, &filled.counters, &missed);
             filled
         }
     }
@@ -635,6 +765,79 @@ mod tests {
         let filled = mounted.run(&mounted.fill(), |_| Ok(()), &[]);
         assert_eq!(filled.pages(mounted.small, SMALL), [0; 0]);
         assert_eq!(filled.counters.counts().stored, 1100);
+    }
+
+    /// Fills, lets `lose` change the cache, and looks. Returns how often it filled again, and how many pages.
+    fn look_after(
+        mounted: &Mounted,
+        lose: impl FnOnce(&mut Cache, &Mounted),
+    ) -> (Filled, u64, u64) {
+        let fill = Arc::new(mounted.fill());
+        let mut filled = mounted.run(&fill, |_| Ok(()), &[(mounted.small, 0..1)]);
+        filled.cache.hears = Some(Arc::clone(&fill));
+        // What was asked for is there, too.
+        let asked = contents(PAGE);
+        let stored = filled.cache.stored.get_mut().expect("nobody panics");
+        stored.insert((mounted.small, 0), asked);
+        lose(&mut filled.cache, mounted);
+        let missed = |_, _| {};
+        thread::scope(|scope| {
+            scope.spawn(|| fill.run(&filled.cache, &mounted.image, &filled.counters, &missed));
+            fill.look_again();
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while filled.counters.counts().looks == 0 && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+            fill.end();
+        });
+        let counts = filled.counters.counts();
+        assert_eq!((counts.looks, counts.stored), (1, 1103));
+        (filled, counts.refills, counts.refilled)
+    }
+
+    #[test]
+    fn what_has_left_memory_is_stored_again() {
+        let mounted = mounted();
+        let (filled, refills, pages) = look_after(&mounted, |cache, mounted| {
+            let mut stored = cache.stored.lock().expect("alive");
+            stored.retain(|(node, page), _| *node != mounted.large || *page < 550);
+        });
+        // The part with the first page that is gone is left out: its own first page is there.
+        assert_eq!((refills, pages), (1, 528));
+        let stored = filled.pages(mounted.large, LARGE);
+        assert_eq!(
+            stored,
+            [(0..550), (572..1100)]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn files_that_the_kernel_has_forgotten_are_stored_again() {
+        let (_, refills, pages) = look_after(&mounted(), |cache, mounted| {
+            cache.forgotten = vec![mounted.small, mounted.large];
+        });
+        // The page that was asked for has gone with the others.
+        assert_eq!((refills, pages), (1, 1104));
+    }
+
+    #[test]
+    fn nothing_is_stored_again_if_little_or_nothing_is_gone_or_nobody_says_so() {
+        type Lose = fn(&mut Cache, &Mounted);
+        let lose: [(&str, Lose); 3] = [
+            ("nothing", |_, _| {}),
+            ("little", |cache, mounted| {
+                let mut stored = cache.stored.lock().expect("alive");
+                stored.retain(|(node, page), _| *node != mounted.large || *page < 1040);
+            }),
+            ("not known", |cache, _| cache.hears = None),
+        ];
+        for (what, lose) in lose {
+            let (_, refills, pages) = look_after(&mounted(), lose);
+            assert_eq!((refills, pages), (0, 0), "{what}");
+        }
     }
 
     /// What a read does that fails.

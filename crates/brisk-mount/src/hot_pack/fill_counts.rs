@@ -20,6 +20,9 @@ pub(crate) struct FillCounters {
     first: AtomicU64,
     last: AtomicU64,
     over: AtomicU64,
+    looks: AtomicU64,
+    refills: AtomicU64,
+    refilled: AtomicU64,
 }
 
 /// What a fill has done so far. Numbers are pages of 4 KiB unless they say otherwise.
@@ -28,7 +31,7 @@ pub(crate) struct FillCounters {
 pub struct FillCounts {
     /// Pages of the hot pack. 0 if there is no pack.
     pub pack: u64,
-    /// Pages that were put into the page cache.
+    /// Pages that were put into the page cache, without those of [`FillCounts::refilled`].
     pub stored: u64,
     /// Pages that the kernel asked for before they were stored.
     pub late: u64,
@@ -42,14 +45,21 @@ pub struct FillCounts {
     pub damaged: u64,
     /// Bytes of the pack that were read directly, past the page cache. 0 until the last of them was read.
     pub direct_bytes: u64,
-    /// Whether the fill stopped before the end of the pack, because it was too late or memory was short.
+    /// Whether the fill, or a later one, stopped before the end of the pack, because it was too late or memory was short.
     pub gave_up: bool,
     /// Microseconds from the start of the server to the first store.
     pub first: u64,
-    /// Microseconds to the last store.
+    /// Microseconds to the last store, without those of [`FillCounts::refilled`].
     pub last: u64,
     /// Microseconds to the end of the fill. 0 if it has not ended.
     pub over: u64,
+    /// How often the server asked, after the fill, whether its pages are still in the page cache. A look counts when what was
+    /// gone is stored again.
+    pub looks: u64,
+    /// How often it stored again what was no longer there.
+    pub refills: u64,
+    /// Pages that it put into the page cache in doing so.
+    pub refilled: u64,
 }
 
 impl FillCounters {
@@ -68,6 +78,9 @@ impl FillCounters {
             first: of(&self.first),
             last: of(&self.last),
             over: of(&self.over),
+            looks: of(&self.looks),
+            refills: of(&self.refills),
+            refilled: of(&self.refilled),
         }
     }
 
@@ -93,6 +106,19 @@ impl FillCounters {
             self.first.store(now, Ordering::Relaxed);
         }
         self.last.fetch_max(now, Ordering::Relaxed);
+    }
+
+    pub(super) fn looked(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn stored_again(&self, pages: u64) {
+        self.refilled.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// What was gone is stored again.
+    pub(super) fn filled_again(&self) {
+        self.refills.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn primed(&self, names: u64) {

@@ -37,6 +37,8 @@ pub(super) struct FillWork<'a> {
     pub(super) log: Option<&'a PageLog>,
     pub(super) tell: fn(&Error),
     pub(super) started: Instant,
+    /// Whether this stores again what an earlier fill has stored.
+    pub(super) again: bool,
     /// Whether the fill must end.
     pub(super) ended: &'a AtomicBool,
     pub(super) progress: Progress,
@@ -261,7 +263,10 @@ impl FillWork<'_> {
                 // `whole` is within the run, so these are pages of it.
                 let first = run.start + ((whole.start - start) / PAGE) as usize;
                 states.mark_stored(first..run.end.min(first + pages as usize));
-                self.counters.stored(pages, self.started);
+                match self.again {
+                    false => self.counters.stored(pages, self.started),
+                    true => self.counters.stored_again(pages),
+                }
                 if let Some(log) = self.log {
                     let first = whole.start / PAGE;
                     log.add(true, node, first..first.saturating_add(pages));

@@ -6,6 +6,7 @@
 //! kernel gets advice what to read next ([`PackFile::read_ahead_of`]), and to forget the pack at the end.
 
 use std::fs::File;
+use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
@@ -76,6 +77,12 @@ impl PackFile {
             start,
             data,
         }
+    }
+
+    /// The same, for another fill: what is in memory is another part of it now, and the kernel was told nothing yet.
+    pub(super) fn again(&self, pack: &HotPack) -> io::Result<Self> {
+        let file = self.file.try_clone()?;
+        Ok(Self::new(file, self.start, pack).verified(self.verified.as_ref()))
     }
 
     /// With batches that are compared with the hash tree of the file, if it is `verified`.

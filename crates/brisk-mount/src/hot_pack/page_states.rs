@@ -11,12 +11,17 @@ use brisk_image::hot_pack::HotPack;
 const ASKED: u8 = 1;
 const STORED: u8 = 2;
 
+/// The fewest pages that a sample has one page of: 128 KiB, as much as the kernel reads at once.
+const PART: usize = 32;
+
 /// The state of each page of a pack.
 pub(super) struct PageStates {
     /// The ranges of each node, sorted.
     files: HashMap<u64, Vec<KnownRange>>,
     /// Where the pages of each range of the pack are in `states`, by the number of the range.
     bases: Vec<usize>,
+    /// The node of each range, if that is known, and its first page.
+    places: Vec<Option<(u64, u64)>>,
     states: Vec<AtomicU8>,
 }
 
@@ -63,10 +68,11 @@ impl PageStates {
     /// From ranges of pages, each with its node if that is known.
     fn of_ranges(ranges: impl Iterator<Item = (Option<u64>, Range<u64>)>) -> Self {
         let mut files: HashMap<u64, Vec<_>> = HashMap::new();
-        let mut bases = Vec::new();
+        let (mut bases, mut places) = (Vec::new(), Vec::new());
         let mut sum: usize = 0;
         for (node, Range { start, end }) in ranges {
             bases.push(sum);
+            places.push(node.map(|node| (node, start)));
             if let Some(node) = node {
                 files.entry(node).or_default().push(KnownRange {
                     first: start,
@@ -84,6 +90,7 @@ impl PageStates {
         Self {
             files,
             bases,
+            places,
             states: states.take(sum).collect(),
         }
     }
@@ -121,6 +128,47 @@ impl PageStates {
         let states = self.states.get(base..base.saturating_add(count));
         RangeStates(states.unwrap_or(&[]))
     }
+}
+
+impl PageStates {
+    /// One page of each part of the pack that was in the page cache before: one that was asked for or stored. The pack has at
+    /// most `most` parts, of at least [`PART`] pages.
+    pub(super) fn sample(&self, most: usize) -> Vec<SampledPart> {
+        let len = self.states.len().div_ceil(most.max(1)).max(PART);
+        let parts = (0..self.states.len()).step_by(len);
+        parts
+            .filter_map(|start| self.sampled(start..(start + len).min(self.states.len())))
+            .collect()
+    }
+
+    fn sampled(&self, part: Range<usize>) -> Option<SampledPart> {
+        let states = self.states.get(part.clone())?;
+        let at = part.start + states.iter().position(|state| !is_wanted(state))?;
+        // Empty ranges begin where the next one does.
+        let number = self.bases.partition_point(|base| *base <= at);
+        let number = number.checked_sub(1)?;
+        let (node, first) = (*self.places.get(number)?)?;
+        let page = first.saturating_add((at - self.bases.get(number)?) as u64);
+        Some(SampledPart { part, node, page })
+    }
+
+    /// Makes the pages of a part wanted again, as if nobody had asked for them.
+    pub(super) fn forget(&self, part: &SampledPart) {
+        for state in self.states.get(part.part.clone()).unwrap_or(&[]) {
+            state.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A part of a pack, and one page of it, which was in the page cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SampledPart {
+    /// Pages by their number in the pack.
+    part: Range<usize>,
+    /// The file of the page.
+    pub(super) node: u64,
+    /// Its number in the file.
+    pub(super) page: u64,
 }
 
 /// The pages of one range of a pack.
@@ -229,6 +277,34 @@ mod tests {
         assert!(states.of_range(2, 2).has_wanted());
         assert_eq!(states.of_range(9, 1).wanted_from(0), None);
         assert_eq!(range.wanted_from(9), None);
+    }
+
+    #[test]
+    fn a_sample_has_one_page_of_each_part_that_was_in_memory() {
+        let ranges = [(Some(5), 100..140), (None, 0..30), (Some(6), 7..97)];
+        let states = PageStates::of_ranges(ranges.into_iter());
+        let pages = |most| {
+            let sample = states.sample(most).into_iter();
+            let found = sample.map(|part| (part.node, part.page, part.part));
+            found.collect::<Vec<_>>()
+        };
+        assert_eq!(pages(256), []);
+        states.of_range(0, 40).mark_stored(0..40);
+        assert_eq!(pages(256), [(5, 100, 0..32), (5, 132, 32..64)]);
+        states.ask(6, 90..97);
+        states.ask(6, 9..10);
+        let all = [
+            (5, 100, 0..32),
+            (5, 132, 32..64),
+            (6, 9, 64..96),
+            (6, 90, 128..160),
+        ];
+        assert_eq!(pages(256), all);
+        assert_eq!(pages(2), [(5, 100, 0..80), (6, 90, 80..160)]);
+        assert_eq!(pages(0), [(5, 100, 0..160)]);
+        states.forget(&states.sample(256)[1]);
+        assert_eq!(states.of_range(0, 40).wanted_from(0), Some(32..40));
+        assert_eq!(pages(256), [&all[..1], &all[2..]].concat());
     }
 
     #[test]

@@ -19,6 +19,9 @@ const PACKET: usize = 64 << 10;
 /// The first field of the message of a guardian that could not start. The reason follows.
 pub(super) const FAILED: &[u8] = b"failed";
 
+/// The only field of the message to a server that a run has joined its session.
+pub(super) const JOINED: &[u8] = b"joined";
+
 /// The most descriptors in a packet.
 const DESCRIPTORS: usize = surroundings::COUNT;
 

@@ -13,7 +13,7 @@ use rustix::thread::gettid;
 
 use super::image_source::ImageSource;
 use super::log::say;
-use super::message::{receive, send};
+use super::message::{JOINED, receive, send};
 use super::recorded_launch::RecordedLaunch;
 use crate::confinement::{Confinement, Files, Role, confine};
 use crate::fuse::server::serve_image;
@@ -170,7 +170,8 @@ fn confine_server(image: &OwnedFd, options: &ServeOptions) -> Confinement {
 }
 
 /// Tells the guardian which thread this is, sends it the counters when it asks, until the guardian dies, and
-/// sends it the recording when the launch is over.
+/// sends it the recording when the launch is over. When the guardian says that a run has joined, the fill looks whether its
+/// pages are still in memory.
 fn answer_guardian(
     socket: &OwnedFd,
     options: &ServeOptions,
@@ -186,9 +187,15 @@ fn answer_guardian(
         if let Some(launch) = launch {
             launch.wait(socket, options, image);
         }
-        let Ok(Some(_)) = receive(socket) else {
+        let Ok(Some(message)) = receive(socket) else {
             return;
         };
+        if message.verb() == JOINED {
+            if let Some(fill) = &options.fill {
+                fill.look_again();
+            }
+            continue;
+        }
         let counters = &options.counters;
         let (counts, times) = (counters.counts(), counters.times());
         let served = [
@@ -214,6 +221,9 @@ fn answer_guardian(
             ("fill_first_us", fill.first),
             ("fill_last_us", fill.last),
             ("fill_over_us", fill.over),
+            ("fill_looks", fill.looks),
+            ("fill_refills", fill.refills),
+            ("fill_refilled", fill.refilled),
         ];
         let filled = filled.into_iter().filter(|_| fill.pack > 0);
         let counts = served.into_iter().chain(filled);

@@ -207,6 +207,16 @@ fn filled(image: &ImageStatus) -> Option<String> {
     if number("fill_gave_up") > 0 {
         text += "; ended early";
     }
+    if number("fill_refills") > 0 {
+        text += &format!(
+            "; {} stored again {}, after they had left memory",
+            count(number("fill_refilled"), "page", "pages"),
+            match number("fill_refills") {
+                1 => "once".to_owned(),
+                times => format!("in {times} times"),
+            }
+        );
+    }
     Some(text)
 }
 
@@ -396,6 +406,20 @@ mod tests {
                 "1 of 1 page of the hot pack (4.00 KiB), within 3 ms of its start; 2 asked for before they were there"
             )
         );
+        let mut counts = counts.to_vec();
+        counts.truncate(4);
+        for (refills, refilled, told) in [
+            (1, 1, "1 page stored again once"),
+            (3, 12, "12 pages stored again in 3 times"),
+        ] {
+            let again = [("fill_refills", refills), ("fill_refilled", refilled)];
+            assert_eq!(
+                of(&[&counts[..], &again].concat()),
+                Some(format!(
+                    "1 of 1 page of the hot pack (4.00 KiB), within 3 ms of its start; {told}, after they had left memory"
+                ))
+            );
+        }
         let ordinals = [1, 2, 3, 4, 11, 112, 121].map(ordinal);
         assert_eq!(
             ordinals,

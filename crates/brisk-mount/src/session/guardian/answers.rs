@@ -121,6 +121,8 @@ impl State {
         };
         peer.role = Role::Starts;
         self.lifetime.joined(linger.map(Duration::from_millis));
+        // After the answer, because nobody waits for this.
+        self.images.iter().for_each(GuardedImage::tell_of_a_join);
         sent.is_ok()
     }
 

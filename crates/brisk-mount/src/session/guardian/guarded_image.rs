@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use super::supervisor::{Reason, Remedy, Supervisor};
 use crate::session::image_source::ImageSource;
 use crate::session::log::say;
-use crate::session::message::{Message, receive, send_now};
+use crate::session::message::{JOINED, Message, receive, send_now};
 use crate::session::mount_handle::MountHandle;
 use crate::session::recorded_launch::RecordedLaunch;
 use crate::session::server::Server;
@@ -120,6 +120,14 @@ impl GuardedImage {
             && let Err(e) = self.connection.resend()
         {
             say(&e.to_string());
+        }
+    }
+
+    /// Tells the server that a run has joined, if it fills.
+    pub(super) fn tell_of_a_join(&self) {
+        // A server that is stopped reads nothing, and one that is dead will be replaced by one that does not fill.
+        if let (Some(_), Some(server)) = (&self.options.fill, &self.servers.current) {
+            send_now(&server.socket, &[JOINED], &[]).ok();
         }
     }
 
