@@ -82,6 +82,7 @@ pub(crate) enum Action {
     Mount,
     Unmount,
     Isolate,
+    Root,
     Run,
     Probe,
     Serve,
@@ -104,6 +105,7 @@ impl Action {
             Self::Mount => "mount",
             Self::Unmount => "unmount",
             Self::Isolate => "enter a mount namespace",
+            Self::Root => "make a root directory of",
             Self::Run => "run",
             Self::Probe => "find the read-ahead of",
             Self::Serve => "serve a FUSE file system",
@@ -313,6 +315,8 @@ pub(crate) enum Cause {
         source: io::Error,
     },
     TracedRoot,
+    /// The system's root directory, in place of another directory.
+    RootOfSystem,
     /// What the kernel lacks: a noun, and where it comes from.
     TracingLacks {
         what: String,
@@ -410,6 +414,7 @@ impl Cause {
             | Self::NoSession
             | Self::ReplayPlace { .. }
             | Self::TracedRoot
+            | Self::RootOfSystem
             | Self::NoPlace { .. }
             | Self::PlacesOverlap { .. }
             | Self::BindSource { .. }
@@ -679,6 +684,9 @@ impl fmt::Display for Cause {
                 "the root directory cannot be traced as a tree; name the directories that the \
                  program starts from, each with --tree, or as root none, for the whole system",
             ),
+            Self::RootOfSystem => {
+                f.write_str("it is the root directory of the system; leave out --root")
+            }
             Self::TracingLacks { what } => write!(
                 f,
                 "the kernel lacks {}, which tracing the whole system needs; name an image, or \

@@ -90,6 +90,7 @@ mod page_log;
 mod private_directory;
 mod reclaimer;
 mod replay;
+mod rooted_launch;
 mod run;
 mod session;
 mod squashfs_decoding;
@@ -141,6 +142,7 @@ pub use replay::{
     AfterReplay, BackgroundReplay, DiskCharge, GivenUp, MeasuredDisk, NextLaunch, Replay,
     ReplayEnd, Replayed, StartReads, warm,
 };
+pub use rooted_launch::RootedLaunch;
 pub use run::{Launch, PlainLaunch, Variable};
 pub use session::{
     Bind, FillPlan, ImageStatus, Notice, OperationStatus, Session, SessionFill, SessionImage,

@@ -30,6 +30,7 @@ mod args;
 mod db_args;
 mod desktop_entries;
 mod desktop_file;
+mod direct_launch;
 mod disk_rate;
 mod entry;
 mod entry_args;

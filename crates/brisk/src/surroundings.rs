@@ -12,7 +12,7 @@ use crate::recorded_place::recorded_place;
 /// How the program sees the image and the system.
 #[derive(Debug, clap::Args)]
 pub struct SurroundingsArgs {
-    /// Makes the image the program's root directory. The program sees the system's /proc, /sys, /dev, /run,
+    /// Makes the image, or the directory, the program's root directory. The program sees the system's /proc, /sys, /dev, /run,
     /// /tmp, /home and /root, and these files of its /etc: resolv.conf, hosts, passwd, group, machine-id and
     /// localtime. brisk leaves out localtime if it is UTC and the image has none.
     #[arg(long)]

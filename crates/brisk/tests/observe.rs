@@ -5,6 +5,7 @@ mod staging;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -448,5 +449,61 @@ fn a_program_that_reads_little_is_left_alone() {
             said.contains("reads so little that a replay gains nothing"),
             "{said}"
         );
+    });
+}
+
+/// What is learned is kept where the program sees nothing, and names files of another root directory.
+#[test]
+fn a_launch_with_a_directory_as_its_root_is_learned() {
+    each_user(|user| {
+        let stage = stage(user.user());
+        stage.pack_root();
+        let big = stage.path("root/data/big");
+        fs::write(&big, vec![7; 3 << 20]).unwrap();
+        // Of one length.
+        let padded = |script: &str| format!("{:#<90}", format!("{script}; "));
+        let reads = padded("cat /data/big > /dev/null; cat /etc/own");
+        let waits = padded("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo wait");
+        let script = stage.path("root/data/script");
+        let run = |options: &[&str]| {
+            let arguments = ["run", "root", "--root", "--auto", "-v"];
+            let mut command = stage.brisk(&[&arguments, options].concat());
+            command.args(["--", "/bin/sh", "/data/script"]);
+            command.env("XDG_CACHE_HOME", stage.path("home"));
+            command.env("BRISK_THOROUGH", "1");
+            let output = command.output().unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            assert!(output.status.success(), "{output:?}");
+            (text(&output.stdout), text(&output.stderr))
+        };
+        fs::write(&script, reads).unwrap();
+        let (out, err) = run(&[]);
+        assert_eq!(out, "image\n", "{err}");
+        assert!(err.contains("observes this start"), "{err}");
+        let profile = learned(&stage);
+        assert_eq!(pages(&profile, "data/big"), 768);
+        let of_root = profile
+            .roots()
+            .iter()
+            .filter(|root| root.path == Path::new("/"));
+        assert_eq!(of_root.count(), 1, "{:?}", profile.roots());
+        let known = list(&stage);
+        let tree = stage.path("root").canonicalize().unwrap();
+        assert_eq!(known[0]["image"].as_str(), tree.to_str(), "{known:?}");
+
+        // The next start brings all of it, though it reads nothing.
+        fs::write(&script, waits).unwrap();
+        let big = fs::File::open(&big).unwrap();
+        until("a cold file", || {
+            brisk_io::measure::evict_and_prove(&big).ok()
+        });
+        let (out, _) = run(&[]);
+        assert_eq!(out, "wait\n");
+        until("the replay", || match brisk_io::residency(&big).unwrap() {
+            brisk_io::Residency::Pages {
+                resident: 768.., ..
+            } => Some(()),
+            _ => None,
+        });
     });
 }

@@ -370,20 +370,141 @@ fn what_makes_no_sense_of_a_directory_is_refused() {
                 .collect();
             refused(stage.brisk(&all).output().unwrap(), 125)
         };
-        assert_eq!(
-            run(&["--profile", "p", "--root"]),
-            "brisk: --root is only for images, and app is a directory; start chroot with brisk replay \
-             PROFILE --at DIR\n"
-        );
+        for (options, only) in [
+            (["--bind", "/tmp:/mnt"], "--bind"),
+            (["--chdir", "data"], ""),
+            (["--writable", "--root"], ""),
+            (["--writable=x", "--root"], "--writable=DIR"),
+        ] {
+            let all = [&options[..], &["--profile", "none"]].concat();
+            let said = run(&all);
+            match only {
+                "" => assert!(said.starts_with("brisk: cannot replay none: "), "{said}"),
+                only => assert!(
+                    said.starts_with(&format!("brisk: {only} is only for images, and app is a")),
+                    "{said}"
+                ),
+            }
+        }
         assert!(run(&["--profile", "p", "--linger", "0"]).ends_with("leave it out\n"));
-        let said = run(&[]);
-        assert!(said.contains("name its profile with --profile"), "{said}");
+        for options in [&[][..], &["--root"]] {
+            let said = run(options);
+            assert!(said.contains("name its profile with --profile"), "{said}");
+        }
         stage.pack("app.img");
         let said = stage
             .brisk(&["run", "app.img", "--profile", "p", "--", "bin/app"])
             .output()
             .unwrap();
         assert!(refused(said, 125).contains("--profile is for directories"));
+    });
+}
+
+/// Takes some tenths of a second, in a root directory that has no other programs.
+const BUSY: &str = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+
+/// Runs a script in the root directory `root` of the stage, with its profile `root.profile`.
+fn in_root(stage: &Stage, options: &[&str], script: &str) -> (Option<i32>, String, String) {
+    let mut command = stage.brisk(&["run", "root", "--root", "--profile", "root.profile"]);
+    command.args(options).args(["--", "/bin/sh", "-c", script]);
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[test]
+fn a_directory_is_the_root_directory_beside_its_profile() {
+    each_user(|user| {
+        let stage = Stage::on_disk(user.user());
+        stage.pack_root();
+        fs::write(stage.path("root/data/big"), vec![7; 256 * PAGE]).unwrap();
+        // It belongs to root, and is recorded as it will run.
+        let traced = stage
+            .brisk(&[
+                "trace",
+                "--tree",
+                "root",
+                "--root",
+                "-o",
+                "home/root.profile",
+            ])
+            .args(["--", "/bin/sh", "-c", "cat /etc/own /data/big"])
+            .output();
+        good(traced.unwrap());
+        fs::copy(stage.path("home/root.profile"), stage.path("root.profile")).unwrap();
+        evict_and_prove(&File::open(stage.path("root/data/big")).unwrap()).unwrap();
+
+        // Nobody else knows of it, and nothing is written to it.
+        let script = "cat /etc/own; [ /etc/hosts -ef /proc/self/root/etc/hosts ] && echo hosts; \
+                      ls -d /proc/self /sys/kernel /dev/null /tmp /run /home; \
+                      [ -e /usr/bin/env ] || echo none; echo $BRISK_TREE; readlink /proc/self/exe; \
+                      echo x > /data/new; echo x > /.brisk/0/data/new; "
+            .to_owned()
+            + BUSY;
+        let (_, out, err) = in_root(&stage, &[], &script);
+        let expected = "image\nhosts\n/dev/null\n/home\n/proc/self\n/run\n/sys/kernel\n/tmp\nnone\n/\n/bin/readlink\n";
+        assert_eq!(out, expected, "{err}");
+        assert_eq!(err.matches("Read-only file system").count(), 2, "{err}");
+        assert!(!stage.path("root/data/new").exists());
+        assert!(!stage.path("root/proc").exists());
+        assert!(!stage.path("root/.brisk").exists());
+
+        // The file was replayed though the program did not ask for it.
+        let deadline = Instant::now() + SOON;
+        while resident(&stage.path("root/data/big")) < 256 {
+            assert!(Instant::now() < deadline, "nothing is replayed");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let (code, _, err) = in_root(&stage, &["-v"], &format!("{BUSY}; exit 7"));
+        assert_eq!(code, Some(7), "{err}");
+        assert!(err.contains("6 files"), "{err}");
+
+        let home = stage.writable().display().to_string();
+        let bind = format!("{home}:/deep/er");
+        let script = "echo x > /new; echo z > /deep/er/z; cat /new /deep/er/z; pwd";
+        let options = ["--writable", "--bind", &bind, "--chdir", "etc"];
+        let seen = in_root(&stage, &options, script);
+        assert_eq!(seen, (Some(0), "x\nz\n/etc\n".to_owned(), String::new()));
+        assert!(!stage.path("root/new").exists());
+        assert_eq!(fs::read(stage.writable().join("z")).unwrap(), b"z\n");
+
+        // Its own errors.
+        let seen = in_root(&stage, &["--bind", &format!("{home}:/etc/own")], "true");
+        assert_eq!(seen.0, Some(125));
+        assert!(seen.2.contains("cannot bind to /etc/own"), "{seen:?}");
+        let none = stage
+            .brisk(&[
+                "run",
+                "root",
+                "--root",
+                "--profile",
+                "root.profile",
+                "--",
+                "/sh",
+            ])
+            .output();
+        let said = refused(none.unwrap(), 127);
+        assert!(said.contains("/ has bin/sh: name that"), "{said}");
+        let whole = stage
+            .brisk(&[
+                "run",
+                "/",
+                "--root",
+                "--profile",
+                "root.profile",
+                "--",
+                "/bin/sh",
+            ])
+            .output();
+        let said = refused(whole.unwrap(), 125);
+        assert!(
+            said.contains("it is the root directory of the system; leave out --root"),
+            "{said}"
+        );
     });
 }
 

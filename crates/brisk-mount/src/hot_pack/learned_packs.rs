@@ -24,6 +24,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -82,7 +83,7 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 ///    the memory of programs.
 #[derive(Debug)]
 pub struct LearnedPacks {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     /// The path, for messages.
     path: PathBuf,
 }
@@ -207,7 +208,7 @@ impl LearnedPacks {
 
     fn open_there(path: &Path) -> Result<Self, Cause> {
         Ok(Self {
-            fd: open_private(path)?,
+            fd: Arc::new(open_private(path)?),
             path: path.to_owned(),
         })
     }
@@ -582,6 +583,11 @@ impl LearnedPacks {
     fn failed(&self, what: &str, e: io::Error) -> Error {
         let step = format!("{what} {}", self.path.display());
         Error::new(Action::Learn, Cause::io(step, e))
+    }
+
+    /// The descriptor that it needs, for a process that keeps only some: see [`Observe::held`](crate::Observe::held).
+    pub fn handle(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {

@@ -63,8 +63,8 @@ pub struct Observe {
     pub at_most: Duration,
     /// How much of the program's time it may cost.
     pub effort: Effort,
-    /// A descriptor that is open until all is observed and told, for example one with a lock.
-    pub held: Option<Arc<OwnedFd>>,
+    /// Descriptors that are open until all is observed and told, for example one with a lock.
+    pub held: Vec<Arc<OwnedFd>>,
     /// A profile of what is known of this launch. What is known is replayed meanwhile, which opens its files, too: of those
     /// nothing is learned from the fact that somebody has read them.
     pub known: Option<PathBuf>,
@@ -149,7 +149,7 @@ impl Observe {
             command,
             at_most: Duration::from_secs(15),
             effort: Effort::Turns,
-            held: None,
+            held: Vec::new(),
             known: None,
             earlier: 0,
         }

@@ -13,7 +13,7 @@ use rustix::mount::{
 use crate::error::Cause;
 
 /// A file or directory, with everything mounted in it, to show at another place.
-pub(super) struct BoundTree {
+pub(crate) struct BoundTree {
     tree: OwnedFd,
     pub(super) target: PathBuf,
     pub(super) is_dir: bool,
@@ -21,7 +21,7 @@ pub(super) struct BoundTree {
 }
 
 impl BoundTree {
-    pub(super) fn open(source: &Path, target: &Path, read_only: bool) -> Result<Self, Cause> {
+    pub(crate) fn open(source: &Path, target: &Path, read_only: bool) -> Result<Self, Cause> {
         let unusable = |source_error: io::Error| Cause::BindSource {
             source_path: source.to_owned(),
             source: source_error,
@@ -39,7 +39,7 @@ impl BoundTree {
     }
 
     /// Shows it at `place`. If `place` does not exist, this makes it, if it can.
-    pub(super) fn mount(&self, place: &Path) -> Result<(), Cause> {
+    pub(crate) fn mount(&self, place: &Path) -> Result<(), Cause> {
         let refused = |source| Cause::BindTarget {
             target: self.target.clone(),
             source,

@@ -47,6 +47,7 @@ mod surroundings;
 #[cfg(feature = "fuzzing")]
 pub use guardian::rehearsal;
 
+pub(crate) use bound_tree::BoundTree;
 pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
 pub(crate) use dev_fuse::{is_fuse, mount_channel};
 pub(crate) use layout::Layout;

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::fchdir;
 
@@ -93,11 +94,15 @@ pub(super) fn make_directory(path: &Path) -> Result<(), Cause> {
         .map_err(|e| Cause::io(format!("make {}", path.display()), e))
 }
 
-/// A merged directory shows the owner and mode of the upper one.
+/// A merged directory shows the owner and mode of the upper one. An owner that the user namespace does not have cannot be
+/// copied: then the user is the owner.
 pub(super) fn copy_owner_and_mode(from: &Path, to: &Path) -> Result<(), Cause> {
     let copy = || {
         let metadata = fs::metadata(from)?;
-        chown(to, Some(metadata.uid()), Some(metadata.gid()))?;
+        match chown(to, Some(metadata.uid()), Some(metadata.gid())) {
+            Err(e) if e.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {}
+            copied => copied?,
+        }
         fs::set_permissions(to, metadata.permissions())
     };
     copy().map_err(|e| Cause::io(format!("make {} like the image's", to.display()), e))

@@ -17,8 +17,9 @@ use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
     BackgroundReplay, Effort, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedOf,
-    LearnedPacks, Learning, Notice, ObservationEnd, Observe, Observed, PlainLaunch, Replay, Session,
-    SessionFill, SessionImage, Trace, Wholeness, gives_rights, sessions, with_reasons,
+    LearnedPacks, Learning, Notice, ObservationEnd, Observe, Observed, PlainLaunch, Replay,
+    RootedLaunch, Session, SessionFill, SessionImage, Trace, Wholeness, gives_rights, sessions,
+    with_reasons,
 };
 
 use super::profile::percent;
@@ -26,6 +27,7 @@ use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
 use crate::age::parse_linger;
 use crate::answer::Answer;
+use crate::direct_launch::DirectLaunch;
 use crate::entry::{Entry, Start};
 use crate::file_kind::check_hot_pack;
 use crate::launch_name;
@@ -66,7 +68,8 @@ With --auto an image needs no hot pack. brisk records the first launch of a sess
 15 s at most, and makes a pack of it in $XDG_CACHE_HOME/brisk/hot, or else in ~/.cache/brisk/hot, for this image \
 at this place. A later launch that asks for much that the pack lacks adds to it.\n\n\
 From a directory, brisk mounts nothing and becomes the program at once. Another process replays the profile \
-beside it, as brisk replay does. brisk trace --tree DIR makes a profile, and so does --auto.\n\n\
+beside it, as brisk replay does. brisk trace --tree DIR makes a profile, and so does --auto. With --root, the directory is \
+the root directory of the program, which cannot write to it; --bind and --writable then work as for an image.\n\n\
 With --auto and without an image, brisk starts any program where it is, and learns what it reads, wherever that lies. \
 It observes the first start for 15 s at most, in turns, so that it takes only some fifth longer, and replays the profile at \
 the next ones. The program stays the same process, and writes where it always does. If more than a tenth of the files \
@@ -380,13 +383,12 @@ fn run_directory(args: &Args, directory: &Path) -> anyhow::Result<Answer> {
     }
     // An absolute path, for a program that changes its directory.
     let tree = std::path::absolute(directory).context("cannot resolve the directory's name")?;
-    let mut launch = PlainLaunch::new(args.command.clone());
-    launch.tree = Some(tree.clone());
-    launch.directory.clone_from(&args.chdir);
+    let launch = direct_launch(args, &tree);
     if let Some(profile) = &args.profile {
         let mut background = replay::open_background(profile)?;
         arrange(&mut background, args, &tree);
-        return replay::start_with(background, &launch);
+        replay::start_or_warn(background);
+        match launch.exec()? {}
     }
     if !args.auto {
         bail!(
@@ -401,10 +403,34 @@ fn run_directory(args: &Args, directory: &Path) -> anyhow::Result<Answer> {
         Some((program, arguments)) => (program.as_os_str(), arguments),
         None => (OsStr::new(""), &[][..]),
     };
-    let parts = launch_name::parts(&named_in(&canonical, program), arguments);
+    let in_tree = match args.surroundings.root {
+        true => Path::new(program)
+            .strip_prefix("/")
+            .map_or(program, Path::as_os_str),
+        false => program,
+    };
+    let mut parts = launch_name::parts(&named_in(&canonical, in_tree), arguments);
+    if args.surroundings.root {
+        // Its names are of another root directory. No program has this name.
+        parts.insert(0, "--root".into());
+    }
     let key = LearnedPacks::key_of_directory(&canonical, &parts);
     let (of, name) = (LearnedOf::Directory, canonical);
     learn_or_replay(args, &launch, Learned { key, of, name })
+}
+
+fn direct_launch(args: &Args, tree: &Path) -> DirectLaunch {
+    if args.surroundings.root {
+        let mut launch = RootedLaunch::new(tree, args.command.clone());
+        launch.binds.clone_from(&args.surroundings.bind);
+        launch.writable = args.writable.is_some();
+        launch.directory.clone_from(&args.chdir);
+        return DirectLaunch::Rooted(launch);
+    }
+    let mut launch = PlainLaunch::new(args.command.clone());
+    launch.tree = Some(tree.to_owned());
+    launch.directory.clone_from(&args.chdir);
+    DirectLaunch::Plain(launch)
 }
 
 /// The path of a program that is named in one of several ways, if it is in the directory: `bin/x`, `./bin/x`, and the whole
@@ -437,24 +463,25 @@ fn run_where_it_is(args: &Args) -> anyhow::Result<Answer> {
                 program.display()
             ));
         }
-        match launch.exec()? {}
+        match replay::exec(&launch)? {}
     }
     let arguments = args.command.get(1..).unwrap_or_default();
     let key = LearnedPacks::key_of_launch(&launch_name::parts(&program, arguments));
     let (of, name) = (LearnedOf::Program, program);
+    let launch = DirectLaunch::Plain(launch);
     learn_or_replay(args, &launch, Learned { key, of, name })
 }
 
 /// Replays what was learned, or has the launch observed. The program starts whatever fails of that.
-fn learn_or_replay(args: &Args, launch: &PlainLaunch, learned: Learned) -> anyhow::Result<Answer> {
+fn learn_or_replay(args: &Args, launch: &DirectLaunch, learned: Learned) -> anyhow::Result<Answer> {
     let Some(learning) = learning(args) else {
-        match replay::exec(launch)? {}
+        match launch.exec()? {}
     };
     let packs = match LearnedPacks::open(&learning.packs) {
         Ok(packs) => packs,
         Err(error) => {
             warn(&format!("{}; nothing is learned", with_reasons(&error)));
-            match replay::exec(launch)? {}
+            match launch.exec()? {}
         }
     };
     let (path, profile) = match packs.use_launch(&learned.key) {
@@ -462,11 +489,12 @@ fn learn_or_replay(args: &Args, launch: &PlainLaunch, learned: Learned) -> anyho
         // What is known is there sooner, which also makes up for what the observer costs.
         KnownLaunch::Incomplete(path, profile) => {
             let mut background = BackgroundReplay::of(path.clone(), profile);
+            background.at = launch.places();
             args.reading.apply(&mut background);
             background.report = args.verbose.then_some(replay::summary);
             replay::start_or_warn(background);
             if is_traced() {
-                match replay::exec(launch)? {}
+                match launch.exec()? {}
             }
             return observe(args, launch, learning, learned, Some(path));
         }
@@ -476,14 +504,15 @@ fn learn_or_replay(args: &Args, launch: &PlainLaunch, learned: Learned) -> anyho
                     "this program reads so little that a replay gains nothing; brisk auto forget has it observed again",
                 );
             }
-            match replay::exec(launch)? {}
+            match launch.exec()? {}
         }
         // It may be observed with the program that has started it.
-        _ if is_traced() => match replay::exec(launch)? {},
+        _ if is_traced() => match launch.exec()? {},
         _ => return observe(args, launch, learning, learned, None),
     };
     let used = profile.metadata();
     let mut background = BackgroundReplay::of(path, profile);
+    background.at = launch.places();
     args.reading.apply(&mut background);
     background.report = args.verbose.then_some(replay::summary);
     background.watch = Some(LAUNCH);
@@ -497,13 +526,14 @@ fn learn_or_replay(args: &Args, launch: &PlainLaunch, learned: Learned) -> anyho
             .and_then(|packs| packs.after_replay(&key, &used, end))
             .ok();
     }));
-    replay::start_with(background, launch)
+    replay::start_or_warn(background);
+    match launch.exec()? {}
 }
 
 /// Becomes the program, which another process observes. `known` is the profile that is replayed meanwhile.
 fn observe(
     args: &Args,
-    launch: &PlainLaunch,
+    launch: &DirectLaunch,
     learning: Learning,
     learned: Learned,
     known: Option<PathBuf>,
@@ -511,19 +541,22 @@ fn observe(
     let begun = LearnedPacks::open(&learning.packs).and_then(|packs| {
         let earlier = packs.begin_recording(&learned.key)?;
         // Where nothing can be locked, whoever forgets does not wait for this launch.
-        Ok((packs.observing().ok(), earlier))
+        let held = packs.observing().ok().map(Arc::new);
+        Ok((packs, held, earlier))
     });
-    let (held, earlier) = match begun {
-        Ok((held, earlier)) => (held.map(Arc::new), earlier),
+    let (packs, held, earlier) = match begun {
+        Ok(begun) => begun,
         Err(error) => {
             warn(&format!("{}; nothing is learned", with_reasons(&error)));
-            match replay::exec(launch)? {}
+            match launch.exec()? {}
         }
     };
     let is_thorough =
         args.thorough || std::env::var_os("BRISK_THOROUGH").is_some_and(|value| !value.is_empty());
     let charge = args.reading.charge();
-    let observing = held.clone();
+    // In another root directory, the packs may have no path.
+    let observing = std::iter::once(packs.handle()).chain(held.clone());
+    let observing = observing.collect();
     // In the other process, which can tell nobody. If something cannot be written, the next launch is observed again.
     let keep = move |observed: Observed| {
         let Learned { key, of, name } = learned;
@@ -534,10 +567,8 @@ fn observe(
             _ => Wholeness::Whole,
         };
         let profile = observed.profile;
-        LearnedPacks::open(&learning.packs)
-            .and_then(|packs| {
-                packs.keep_profile(&key, of, &name, &profile, recording, learning.limit)
-            })
+        packs
+            .keep_profile(&key, of, &name, &profile, recording, learning.limit)
             .ok();
         if let Some(held) = held {
             LearnedPacks::has_observed(&held);
@@ -547,7 +578,7 @@ fn observe(
         let replay = Replay::new(profile, &[], charge);
         replay.and_then(|replay| replay.measure(false)).ok();
     };
-    let mut plan = Observe::new(launch.command.clone());
+    let mut plan = Observe::new(launch.command().to_vec());
     plan.held = observing;
     plan.known = known;
     plan.earlier = earlier.launches;
@@ -556,7 +587,7 @@ fn observe(
         (false, 0) => Effort::Turns,
         (false, _) => Effort::LongTurns,
     };
-    match plan.start(keep) {
+    let start = || match plan.start(keep) {
         Ok(()) if args.verbose || std::io::stderr().is_terminal() => {
             say(match earlier.launches {
                 0 => "brisk observes this start, and makes the next one faster",
@@ -565,8 +596,8 @@ fn observe(
         }
         Ok(()) => {}
         Err(error) => warn(&format!("{}; nothing is learned", with_reasons(&error))),
-    }
-    match replay::exec(launch)? {}
+    };
+    match launch.exec_after(start)? {}
 }
 
 /// Whether another process traces this one.
@@ -610,20 +641,19 @@ impl Args {
 
     /// The first option that is only for images, and what to do instead.
     fn of_images(&self) -> Option<(&'static str, &'static str)> {
+        let is_directory = self.image.is_some();
+        let in_root = is_directory && self.surroundings.root;
         let pack = "pack it with brisk pack, and run the image";
         let leave = "leave it out";
         let surroundings = &self.surroundings;
         let options = [
             ("--offset", self.offset.is_some(), leave),
             ("--at", self.at.is_some(), pack),
-            (
-                "--root",
-                surroundings.root,
-                "start chroot with brisk replay PROFILE --at DIR",
-            ),
-            ("--bind", !surroundings.bind.is_empty(), pack),
+            ("--root", surroundings.root && !is_directory, leave),
+            ("--bind", !surroundings.bind.is_empty() && !in_root, pack),
             ("--with", !surroundings.with.is_empty(), pack),
-            ("--writable", self.writable.is_some(), pack),
+            ("--writable=DIR", self.layer().is_some(), pack),
+            ("--writable", self.writable.is_some() && !in_root, pack),
             ("--linger", self.linger.is_some(), leave),
             (
                 "--hot",
