@@ -121,12 +121,14 @@ fn what_is_no_profile_or_hot_pack_is_said_by_its_kind() {
     sandbox.file("text", b"text\n");
     sandbox.file("app.profile", b"{\"brisk_profile\": 1}");
     let directory = "app is a directory, and no profile: `brisk trace --tree app -o app.profile -- CMD` records one";
+    let empty = "app is a directory, and no file in it ends in .profile: `brisk trace --tree app -o app.profile -- CMD` \
+                 records one";
     let image = "app.img is no profile: it is an image; `brisk trace app.img -- CMD` records a profile of a launch \
                  from it";
     let text =
         "text is no profile: it starts with \"text\", and a profile with {\"brisk_profile\": 1";
     for (line, code, said) in [
-        ("replay app", 2, directory),
+        ("replay app", 2, empty),
         ("profile show app", 2, directory),
         ("profile show app.img", 2, image),
         ("pack app -o x.img --profile app.img", 2, image),

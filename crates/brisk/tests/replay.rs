@@ -635,7 +635,8 @@ fn the_profiles_of_a_directory_are_replayed_in_the_order_of_their_names() {
         let empty = stage.brisk(&["replay", "app"]).output().unwrap();
         assert_eq!(
             refused(empty, 2),
-            "brisk: app: is a directory without a file that ends in .profile\n"
+            "brisk: app is a directory, and no file in it ends in .profile: `brisk trace --tree app -o app.profile -- CMD` \
+             records one\n"
         );
         let two = ["replay", "p", "p", "--", "true"];
         let said = refused(stage.brisk(&two).output().unwrap(), 125);

@@ -195,10 +195,12 @@ fn named(paths: &[PathBuf]) -> anyhow::Result<Vec<NamedProfile>> {
                 found.push(entry.path());
             }
         }
+        let name = shown(path);
+        let plain = name.trim_end_matches('/');
         ensure!(
             !found.is_empty(),
-            "{}: is a directory without a file that ends in .profile",
-            shown(path)
+            "{name} is a directory, and no file in it ends in .profile: `brisk trace --tree {plain} -o {plain}.profile -- CMD` \
+             records one"
         );
         found.sort();
         named.extend(found.into_iter().map(|path| NamedProfile {
