@@ -88,6 +88,7 @@ mod open;
 mod owner;
 mod page_log;
 mod private_directory;
+mod process_maps;
 mod reclaimer;
 mod replay;
 mod rooted_launch;

@@ -325,7 +325,8 @@ impl LearnedPacks {
         self.profile(key)
     }
 
-    /// Notes for this key what its replay has found. Does nothing if `used` is no longer its profile, because another launch has made a new one meanwhile.
+    /// Notes for this key what its replay has found. Does nothing if `used` is no longer its profile, because another launch
+    /// has made a new one meanwhile.
     ///
     /// # Errors
     ///

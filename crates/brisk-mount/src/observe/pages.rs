@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::{ffi::OsStr, fs, io, os::unix::ffi::OsStrExt};
+use std::{fs, io};
 
 use brisk_io::page_size;
+
+use crate::process_maps::MapsLine;
 
 /// A page of the page tables is in memory, or was and is swapped out.
 const PRESENT: u64 = 1 << 63;
@@ -44,19 +46,12 @@ pub(super) fn mapped_files(process: i32) -> io::Result<Vec<MappedFile>> {
 
 /// Reads a line of `/proc/PID/maps`, if it is of a file.
 fn parse(line: &[u8]) -> Option<MappedFile> {
-    // start-end rights offset device inode      /path
-    let path = line.iter().position(|byte| *byte == b'/')?;
-    let (head, path) = line.split_at_checked(path)?;
-    let head = std::str::from_utf8(head).ok()?;
-    let mut fields = head.split_ascii_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    let offset = fields.nth(1)?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
+    let line = MapsLine::parse(line)?;
     Some(MappedFile {
-        start: number(start)?,
-        end: number(end)?,
-        offset: number(offset)?,
-        path: OsStr::from_bytes(path).into(),
+        start: line.start,
+        end: line.end,
+        offset: line.offset,
+        path: line.path?.to_owned(),
     })
 }
 
@@ -107,28 +102,6 @@ fn runs(all: impl Iterator<Item = bool>) -> Vec<std::ops::Range<u64>> {
 mod tests {
     use super::*;
     use brisk_io::{Mapping, ReadAt};
-
-    #[test]
-    fn lines_of_files_are_read() {
-        let line =
-            b"7f1c2a000000-7f1c2a021000 r--p 0001a000 08:01 1835099      /usr/lib/a b.so (deleted)";
-        let expected = MappedFile {
-            start: 0x7f1c_2a00_0000,
-            end: 0x7f1c_2a02_1000,
-            offset: 0x1_a000,
-            path: "/usr/lib/a b.so (deleted)".into(),
-        };
-        assert_eq!(parse(line), Some(expected));
-        for line in [
-            &b""[..],
-            b"7ffd0-7ffd1 rw-p 00000000 00:00 0          [stack]",
-            b"7ffd0-7ffd1 rw-p 00000000 00:00 0 ",
-            b"x-y r--p 0 0:0 0 /a",
-            b"/a",
-        ] {
-            assert_eq!(parse(line), None, "{:?}", line.escape_ascii().to_string());
-        }
-    }
 
     #[test]
     fn runs_are_those_that_are_true() {

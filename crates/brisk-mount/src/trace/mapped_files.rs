@@ -6,10 +6,14 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::str;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
+
+use crate::process_maps::MapsLine;
 
 /// How long to wait for the second look. Each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(5);
@@ -57,7 +61,7 @@ impl MappedFiles {
         }
         for pid in processes() {
             // It may have ended, or have another user's rights.
-            if let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps")) {
+            if let Ok(text) = fs::read(format!("/proc/{pid}/smaps")) {
                 self.note(&text);
             }
         }
@@ -67,29 +71,16 @@ impl MappedFiles {
     }
 
     /// Notes what one process has mapped.
-    fn note(&mut self, smaps: &str) {
+    fn note(&mut self, smaps: &[u8]) {
         let mut own: HashMap<(&str, &str), u64> = HashMap::new();
         let mut file = None;
-        for line in smaps.lines() {
-            if let Some(kib) = line.strip_prefix("Rss:") {
-                let kib = kib.trim().strip_suffix(" kB");
-                let kib = kib.and_then(|kib| kib.parse::<u64>().ok());
-                if let (Some(file), Some(kib)) = (file, kib) {
-                    let bytes = own.entry(file).or_default();
-                    *bytes = bytes.saturating_add(kib.saturating_mul(1024));
-                }
-            } else if let Some(mapped) = mapped_file(line) {
-                file = match mapped {
-                    Mapped::File {
-                        device,
-                        inode,
-                        path,
-                    } => {
-                        let is_served = self.served.iter().any(|at| path.starts_with(at));
-                        (!is_served).then_some((device, inode))
-                    }
-                    Mapped::Other => None,
-                };
+        for line in smaps.split(|byte| *byte == b'\n') {
+            if let Some(mapped) = MapsLine::parse(line) {
+                let counts = mapped.path.is_some_and(|path| self.counts(path));
+                file = counts.then_some((mapped.device, mapped.inode));
+            } else if let Some((file, kib)) = file.zip(resident_kib(line)) {
+                let bytes = own.entry(file).or_default();
+                *bytes = bytes.saturating_add(kib.saturating_mul(1024));
             }
         }
         for ((device, inode), bytes) in own {
@@ -98,37 +89,19 @@ impl MappedFiles {
             *most = bytes.max(*most);
         }
     }
-}
 
-/// What a mapping is of.
-enum Mapped<'a> {
-    File {
-        device: &'a str,
-        inode: &'a str,
-        path: &'a Path,
-    },
-    /// Memory, a device, or a file without a name.
-    Other,
-}
-
-/// Parses the first line of a mapping, `START-END MODE OFFSET DEVICE INODE   PATH`. None for other lines.
-fn mapped_file(line: &str) -> Option<Mapped<'_>> {
-    let (range, _) = line.split_once(' ')?;
-    let (start, end) = range.split_once('-')?;
-    for number in [start, end] {
-        u64::from_str_radix(number, 16).ok()?;
+    /// Whether this is a file with a name, no device, and not below what is served.
+    fn counts(&self, path: &Path) -> bool {
+        !path.as_os_str().as_bytes().ends_with(b" (deleted)")
+            && !path.starts_with("/dev")
+            && !self.served.iter().any(|at| path.starts_with(at))
     }
-    let name = line.find(" /").and_then(|at| line.get(at + 1..));
-    let mut fields = line.split_ascii_whitespace().skip(3);
-    let (device, inode) = (fields.next()?, fields.next()?);
-    Some(match name {
-        Some(name) if !name.ends_with(" (deleted)") && !name.starts_with("/dev/") => Mapped::File {
-            device,
-            inode,
-            path: Path::new(name),
-        },
-        _ => Mapped::Other,
-    })
+}
+
+/// How much of a mapping is in memory, if this is the line that says it.
+fn resident_kib(line: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(line.strip_prefix(b"Rss:")?).ok()?;
+    text.trim().strip_suffix(" kB")?.parse().ok()
 }
 
 #[cfg(test)]
@@ -145,7 +118,7 @@ mod tests {
             )
         };
         let libc = mapping(1, 7, "/usr/lib/libc.so.6", 8) + &mapping(2, 7, "/usr/lib/libc.so.6", 4);
-        files.note(&(libc.clone() + &mapping(3, 8, "/opt/app/lib/libapp.so", 99)));
+        files.note((libc.clone() + &mapping(3, 8, "/opt/app/lib/libapp.so", 99)).as_bytes());
         assert_eq!(files.bytes(), 12 << 10);
         // Another process has less of it, and something else.
         let mut text =
@@ -158,10 +131,10 @@ mod tests {
         ] {
             text += &mapping(4, inode, name, 50);
         }
-        files.note(&text);
+        files.note(text.as_bytes());
         assert_eq!(files.bytes(), 13 << 10);
         // A name with spaces.
-        files.note(&mapping(5, 10, "/srv/a b", 1));
+        files.note(mapping(5, 10, "/srv/a b", 1).as_bytes());
         assert_eq!(files.bytes(), 14 << 10);
     }
 
