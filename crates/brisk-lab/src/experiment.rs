@@ -23,6 +23,7 @@ use super::contender::{Contender, Replay, Start};
 use super::file_sizes::up_to;
 use super::format::{Format, Learned};
 use super::machine::Machine;
+use super::orphans;
 use super::probe::reason_against;
 use super::program;
 use super::proof::{self, Proven};
@@ -105,6 +106,27 @@ struct Measuring<'a> {
     /// What the disk charges. The inner value is None if that cannot be measured, the outer one before it was
     /// tried.
     charge: Option<Option<String>>,
+}
+
+/// Whether a launch finds a mount of its image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mount {
+    /// It makes one.
+    New,
+    /// That of the launch before.
+    Kept,
+}
+
+/// One launch.
+struct Timed {
+    /// From before the mount, if it is new, until the program was ready.
+    launch: Duration,
+    /// Until no process of brisk read any more that the launch has left behind.
+    reading: Duration,
+    /// Bytes read from the disk meanwhile.
+    read: u64,
+    /// Bytes added to the page cache meanwhile.
+    cached: u64,
 }
 
 impl Experiment {
@@ -855,51 +877,40 @@ impl Measuring<'_> {
     /// A cold launch, and a warm one after it.
     fn launch(&mut self, contender: &Contender) -> Result<Vec<Measured>> {
         let start = &contender.start;
+        // The lab knows the processes of a session, and asks them.
+        orphans::adopt(!matches!(start, Start::Session { .. }))?;
         self.stage.prepare_home(self.app)?;
         self.chill(contender)?;
         self.stage.prepare_cache(start)?;
         self.stage.read_chroot(self.app, start)?;
         self.stage.read_asker(start)?;
-        let before = self.stage.reads_before()?;
-        let cached = page_cache()?;
-        let command = self.launch_of(contender);
-        let clock = Instant::now();
-        self.stage.set_up(self.app, start, self.undo)?;
-        let cold = program::time(command, self.app, clock, self.undo).context("cold")?;
-        self.stage.await_brisk(contender)?;
-        let cached = page_cache()?.saturating_sub(cached);
-        let mut reads = self.stage.reads(self.app, start)?;
+        let cold = self.time(contender, Mount::New).context("cold")?;
         for limit in &self.experiment.limits {
             ensure!(
-                allows(*limit, reads.since(&before), cold.as_secs_f64()),
+                allows(*limit, cold.read, cold.reading.as_secs_f64()),
                 "--disk has no effect: {} bytes were read in {:.3} s",
-                reads.since(&before),
-                cold.as_secs_f64()
+                cold.read,
+                cold.reading.as_secs_f64()
             );
         }
         let mut found = vec![Measured {
             kind: Kind::Cold,
-            seconds: cold.as_secs_f64(),
-            read_bytes: Some(reads.since(&before)),
-            cached_bytes: Some(cached),
+            seconds: cold.launch.as_secs_f64(),
+            read_bytes: Some(cold.read),
+            cached_bytes: Some(cold.cached),
             attempt: None,
         }];
-        let allowed = WARM.max(reads.since(&before) / WARM_SHARE);
+        let allowed = WARM.max(cold.read / WARM_SHARE);
         let mut read = 0;
         for attempt in 1..=UNTIL_WARM {
             self.stage.prepare_home(self.app)?;
             self.stage.prepare_cache(start)?;
-            let command = self.launch_of(contender);
-            let warm = program::time(command, self.app, Instant::now(), self.undo);
-            let warm = warm.context("warm")?;
-            self.stage.await_brisk(contender)?;
-            let after = self.stage.reads(self.app, start)?;
-            read = after.since(&reads);
-            reads = after;
+            let warm = self.time(contender, Mount::Kept).context("warm")?;
+            read = warm.read;
             if read <= allowed {
                 found.push(Measured {
                     kind: Kind::Warm,
-                    seconds: warm.as_secs_f64(),
+                    seconds: warm.launch.as_secs_f64(),
                     read_bytes: Some(read),
                     cached_bytes: None,
                     attempt: Some(attempt),
@@ -915,6 +926,34 @@ impl Measuring<'_> {
         );
         self.end(start)?;
         Ok(found)
+    }
+
+    /// Makes one launch of a contender for which everything is prepared.
+    fn time(&mut self, contender: &Contender, mount: Mount) -> Result<Timed> {
+        let start = &contender.start;
+        // What is left of the launch before has read for that.
+        orphans::reap()?;
+        let before = match mount {
+            Mount::New => self.stage.reads_before()?,
+            Mount::Kept => self.stage.reads(self.app, start)?,
+        };
+        let cached = page_cache()?;
+        let command = self.launch_of(contender);
+        let clock = Instant::now();
+        if mount == Mount::New {
+            self.stage.set_up(self.app, start, self.undo)?;
+        }
+        let launch = program::time(command, self.app, clock, self.undo)?;
+        self.stage.await_brisk(contender)?;
+        let reading = clock.elapsed();
+        let cached = page_cache()?.saturating_sub(cached);
+        orphans::reap()?;
+        Ok(Timed {
+            launch,
+            reading,
+            read: self.stage.reads(self.app, start)?.since(&before),
+            cached,
+        })
     }
 
     /// Makes a cold launch of a contender that is filled or replayed, and returns what was stored or asked

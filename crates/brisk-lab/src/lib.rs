@@ -51,6 +51,7 @@ mod kept;
 mod load;
 mod machine;
 mod objects;
+mod orphans;
 mod probe;
 mod program;
 mod proof;

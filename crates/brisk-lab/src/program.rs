@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use brisk_mount::{Readiness, XDisplay};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpgid};
 
 use super::app::{self, App};
 use super::undo::Undo;
@@ -71,6 +71,8 @@ pub fn time(mut command: Command, app: &App, clock: Instant, undo: &mut Undo) ->
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // There may be nothing left.
         kill_process_group(group, Signal::KILL).ok();
+        // What they have read counts when the lab has waited for them. It is the parent only of those that it adopts.
+        while let Ok(Some(_)) = waitpgid(group, WaitOptions::empty()) {}
     }
     undo.program(None)?;
     let ended = waited?;

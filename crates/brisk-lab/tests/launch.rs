@@ -262,7 +262,7 @@ fn no_erofs(raw: &Value, name: &str) -> bool {
 }
 
 /// A launch that reads most of the tree, from these formats.
-fn reader(formats: &'static str) -> Vec<&'static str> {
+fn reader(formats: &str) -> Vec<&str> {
     let mut arguments = vec!["--tree", "tree", "--runs", "1", "--formats", formats];
     arguments.extend([
         "--",
@@ -424,6 +424,28 @@ fn an_image_that_is_there_already_is_measured() {
         assert_eq!(rows[0]["name"], "beside:app.img");
         assert!(rows[0]["cold"]["to_directory"].is_null(), "{raw}");
         assert_eq!(fs::read(stage.path("app.img")).unwrap(), before);
+    });
+}
+
+#[test]
+fn what_brisk_reads_beside_the_program_is_counted() {
+    as_root(|stage| {
+        let mut arguments = reader("directory-replay,directory-replay-names,auto");
+        arguments.pop();
+        // Waits first, so that brisk has read the noise when the program asks for it.
+        arguments.push("sleep 0.5; cat $BRISK_TREE/noise > /dev/null");
+        let (raw, _) = measure(stage, &arguments);
+        let read = |name: &str| {
+            let mut runs = raw["apps"][0]["runs"].as_array().unwrap().iter();
+            let cold = runs.find(|run| run["name"] == name && run["kind"] == "cold");
+            cold.unwrap()["read_bytes"].as_u64().unwrap()
+        };
+        // It replays no contents, so the program itself reads the noise, which has 3 MB. All three read as much of brisk.
+        let expected = read("directory-replay-names");
+        for name in ["directory-replay", "auto"] {
+            let read = read(name);
+            assert!(read + 1_000_000 > expected, "{name}: {read}, {expected}");
+        }
     });
 }
 
