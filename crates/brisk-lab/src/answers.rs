@@ -293,12 +293,14 @@ mod tests {
             launched_by: Vec::new(),
             cold: None,
             warm: None,
+            resident: None,
             walk: spread.map(|seconds| Figure {
                 seconds,
                 to_directory: None,
             }),
             cached_bytes: None,
             share_gone: None,
+            share_of_bound: None,
         }
     }
 

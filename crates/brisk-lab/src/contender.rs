@@ -86,6 +86,16 @@ impl Contender {
         }
     }
 
+    /// Whether brisk starts it anew each time, so that it has a bound. What the kernel mounts has none: a new mount of the
+    /// kernel's has nothing in memory, whatever was read before.
+    pub fn has_bound(&self) -> bool {
+        match self.start {
+            Start::Session { .. } | Start::Auto { .. } => true,
+            Start::Directory => self.replay.is_some(),
+            Start::Kernel { .. } | Start::Squashfuse { .. } => false,
+        }
+    }
+
     /// Whether a process of brisk may go on after the end of its launch.
     pub fn leaves_brisk(&self) -> bool {
         self.replay.is_some() || matches!(self.start, Start::Auto { .. })

@@ -223,6 +223,11 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
             "The first launch after the cold one that reads next to nothing, in the same mount.",
         ),
         (
+            Kind::Resident,
+            "Bound",
+            "The cold launch once more, in a new session, but with all that it reads from the disk in memory before.",
+        ),
+        (
             Kind::Walk,
             "Cold walk",
             "Time to read and hash every file, from before the mount.",
@@ -248,11 +253,16 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
         "Size of all files of the directory, or of image and hot pack, and its ratio to squashfs-zstd.",
     );
     page.heading(3, "All figures");
-    page.table(
-        table::LAUNCHES,
-        &app.rows.iter().map(table::launches).collect::<Vec<_>>(),
-        false,
-    );
+    match app.has_bounds() {
+        true => {
+            let rows: Vec<_> = app.rows.iter().map(table::bounded).collect();
+            page.table(table::BOUNDED, &rows, false);
+        }
+        false => {
+            let rows: Vec<_> = app.rows.iter().map(table::launches).collect();
+            page.table(table::LAUNCHES, &rows, false);
+        }
+    }
     page.table(
         table::FILES,
         &app.rows.iter().map(table::files).collect::<Vec<_>>(),
@@ -263,6 +273,12 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
          share of the avoidable time that a cold launch saves: (directory cold - this) / (directory cold - \
          directory warm), in the same rounds.",
     );
+    if app.has_bounds() {
+        page.note(
+            "Of bound is the share of what the same launch saves if all that it reads from the disk is in memory before: \
+             (directory cold - this) / (directory cold - bound).",
+        );
+    }
     draw_sizes(page, app);
     if let Some(timeline) = &app.timeline {
         touches::draw(page, timeline);
@@ -552,6 +568,9 @@ fn method(page: &mut Page) {
             "The clock starts before the mount, and stops when the program is ready. The kernel mounts images \
              through a loop device with direct I/O, or squashfuse or brisk run mounts them. If a launch needs \
              the system's chroot command, it is in memory before.",
+            "The bound is what brisk reaches if reading takes no time: the cold launch once more, in a new session with a \
+             new mount, but with brisk, the profile, the image, the hot pack and the system's files in memory. Formats \
+             that the kernel or squashfuse mounts have none.",
             "A launch counts only if the program does what it should. If it does not, the experiment ends.",
             "A ratio is the ratio of two medians. Its interval is a percentile bootstrap: both sides are drawn \
              again 10,000 times, and 95 % of these ratios are within it. With few runs it is too narrow.",
@@ -769,6 +788,51 @@ mod tests {
                 _ => {}
             }
         }
+    }
+
+    #[test]
+    fn the_bound_is_shown_where_it_was_measured() {
+        let mut results = made_up(1, 3, 2);
+        set_seconds(&mut results, "directory", [[10.0, 6.0], [10.0, 6.0]]);
+        set_seconds(&mut results, "brisk-1", [[6.0, 6.0], [8.0, 6.0]]);
+        let page_of = |results: &Value| page(&[raw(results)], &[]);
+        // Like older results.
+        assert!(!table::of(&raw(&results).results).contains("bound"));
+        assert!(!page_of(&results).contains("bound ms"));
+        let app = &mut results["apps"][0];
+        app["rows"][1]["resident"] = json!({
+            "seconds": {"median": 5.0, "min": 5.0, "max": 5.0}, "to_directory": null,
+        });
+        let runs = app["runs"].as_array_mut().unwrap();
+        for repetition in 0..2 {
+            runs.push(json!({
+                "name": "brisk-1", "repetition": repetition, "place": 1, "kind": "resident", "seconds": 5.0,
+                "read_bytes": 0, "attempt": 1,
+            }));
+        }
+        let raw = raw(&results);
+        let markdown = table::markdown(&raw.results);
+        let lines: Vec<_> = markdown.lines().collect();
+        assert_eq!(
+            lines[..4],
+            [
+                "| app &lt;0&gt;, 600.0 MB | cold ms (from-to) | /directory (95 %) | gone % (95 %) | \
+                 bound ms (from-to) | of bound % (95 %) | warm ms (from-to) | /directory (95 %) | cached MB | \
+                 size MB | /squashfs-zstd |",
+                "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+                "| directory | **1000 (900-1200)** | 1.00 (0.90-1.10) | - | - | - | 1000 (900-1200) | \
+                 1.00 (0.90-1.10) | - | 123.5 | 1.00 |",
+                // In the first round, (10 - 6) of (10 - 5); in the second, (10 - 8).
+                "| brisk-1 | **1000 (900-1200)** | 1.00 (0.90-1.10) | 75 (50 to 100) | 5000 (5000-5000) | \
+                 60 (40 to 80) | 1000 (900-1200) | 1.00 (0.90-1.10) | - | 123.5 | 1.00 |",
+            ]
+        );
+        let text = table::of(&raw.results);
+        assert!(text.contains("  5000 (5000-5000)  "), "{text}");
+        let html = page_of(&results);
+        assert_well_formed(&html);
+        assert!(html.contains("<td>60 (40 to 80)</td>"), "{html}");
+        assert!(html.contains(">Bound</h3>"), "{html}");
     }
 
     #[test]

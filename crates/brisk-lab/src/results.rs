@@ -29,6 +29,9 @@ pub enum Kind {
     Cold,
     /// The first launch after that which reads next to nothing, in the same mount.
     Warm,
+    /// The cold launch once more, with all that it reads from the disk in memory: the bound of what brisk can reach. A
+    /// session, and so its mount, is a new one. Older results have no such runs.
+    Resident,
     /// Reading every file with nothing in memory, from before the mount.
     Walk,
 }
@@ -42,7 +45,7 @@ pub struct Run {
     pub name: String,
     /// From 0.
     pub repetition: u32,
-    /// Its position within the repetition, from 0. A warm launch has the position of its cold launch.
+    /// Its position within the repetition, from 0. A warm or resident launch has the position of its cold launch.
     pub place: usize,
     #[serde(flatten)]
     pub measured: Measured,
@@ -59,7 +62,7 @@ pub struct Measured {
     /// not have this field.
     #[serde(default)]
     pub cached_bytes: Option<u64>,
-    /// The number of this warm launch, from 1 after the cold one. Earlier ones read too much. Older results
+    /// The number of this warm or resident launch, from 1. Earlier ones of its kind read too much. Older results
     /// do not have this field.
     #[serde(default)]
     pub attempt: Option<u32>,
@@ -70,6 +73,7 @@ impl fmt::Display for Measured {
         let kind = match self.kind {
             Kind::Cold => "cold",
             Kind::Warm => "warm",
+            Kind::Resident => "resident",
             Kind::Walk => "walk",
         };
         write!(f, "{kind}: {:.3} s", self.seconds)?;
@@ -93,6 +97,8 @@ pub struct Row {
     pub launched_by: Vec<String>,
     pub cold: Option<Figure>,
     pub warm: Option<Figure>,
+    #[serde(default)]
+    pub resident: Option<Figure>,
     pub walk: Option<Figure>,
     /// The median of what cold launches added to the page cache.
     #[serde(default)]
@@ -102,6 +108,10 @@ pub struct Row {
     /// measured.
     #[serde(default)]
     pub share_gone: Option<Ratio>,
+    /// The share of the time between a cold launch from the directory and a resident launch of this row that its cold
+    /// launch saves. None if one of them was not measured.
+    #[serde(default)]
+    pub share_of_bound: Option<Ratio>,
 }
 
 /// Seconds, and their ratio to the directory's.
@@ -228,6 +238,7 @@ impl Row {
         match kind {
             Kind::Cold => self.cold,
             Kind::Warm => self.warm,
+            Kind::Resident => self.resident,
             Kind::Walk => self.walk,
         }
     }
@@ -241,6 +252,11 @@ impl AppResults {
             made if made == asked => asked.to_string(),
             made => format!("{made} of {asked}"),
         }
+    }
+
+    /// Whether there are resident launches.
+    pub fn has_bounds(&self) -> bool {
+        self.rows.iter().any(|row| row.resident.is_some())
     }
 
     /// The runs of one kind of the row with this name.
@@ -295,20 +311,37 @@ impl AppResults {
                 launched_by: launches[index].clone(),
                 cold: figure(index, Kind::Cold),
                 warm: figure(index, Kind::Warm),
+                resident: figure(index, Kind::Resident),
                 walk: figure(index, Kind::Walk),
                 cached_bytes: cached(index),
                 share_gone: None,
+                share_of_bound: None,
             });
         }
         self.rows = rows;
         self.add_shares(seed);
     }
 
-    /// Computes which share of the avoidable time each row saves, from the same rounds for all. Older results
-    /// do not have these shares, but they have all runs that the shares follow from.
+    /// Computes which share of the avoidable time each row saves, and which of what it can save at most, from the same
+    /// rounds for all. Older results do not have these shares, but they have all runs that the shares follow from.
     pub fn add_shares(&mut self, seed: u64) {
+        let directory = Format::Directory.to_string();
+        let gone = self.shares(seed, |_| (&*directory, Kind::Warm));
+        let of_bound = self.shares(seed, |name| (name, Kind::Resident));
+        for (row, (gone, of_bound)) in self.rows.iter_mut().zip(gone.into_iter().zip(of_bound)) {
+            (row.share_gone, row.share_of_bound) = (gone, of_bound);
+        }
+    }
+
+    /// The share of each row's cold launches of the time between a cold launch from the directory and the runs that
+    /// `fast` says, by the name of their row and their kind. None for the directory.
+    fn shares<'a>(
+        &'a self,
+        seed: u64,
+        fast: impl Fn(&'a str) -> (&'a str, Kind),
+    ) -> Vec<Option<Ratio>> {
         let mut rng = fastrand::Rng::with_seed(seed);
-        let seconds = |name: &str, kind: Kind| -> BTreeMap<u32, f64> {
+        let seconds = |(name, kind): (&str, Kind)| -> BTreeMap<u32, f64> {
             let runs = self.runs.iter();
             let of_it = runs.filter(|run| run.name == name && run.measured.kind == kind);
             of_it
@@ -316,12 +349,13 @@ impl AppResults {
                 .collect()
         };
         let directory = Format::Directory.to_string();
-        let [slow, fast] = [Kind::Cold, Kind::Warm].map(|kind| seconds(&directory, kind));
+        let slow = seconds((&directory, Kind::Cold));
         let shares = self.rows.iter().map(|row| {
             if row.format == directory {
                 return None;
             }
-            let ours = seconds(&row.name, Kind::Cold);
+            let fast = seconds(fast(&row.name));
+            let ours = seconds((&row.name, Kind::Cold));
             let rounds = ours.into_iter().filter_map(|(repetition, ours)| {
                 Some(Round {
                     slow: *slow.get(&repetition)?,
@@ -331,10 +365,7 @@ impl AppResults {
             });
             Ratio::of_gone(&rounds.collect::<Vec<_>>(), &mut rng)
         });
-        let shares: Vec<_> = shares.collect();
-        for (row, share) in self.rows.iter_mut().zip(shares) {
-            row.share_gone = share;
-        }
+        shares.collect()
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Stage {
     runtime: PathBuf,
     /// The home directory of programs, in memory. If the tree is their root directory, it is `/tmp` there.
     home: PathBuf,
+    /// A directory in memory, for files that a launch finds there.
+    memory: PathBuf,
     /// A mount point for images without a place of their own.
     mount_point: PathBuf,
     read_ahead: ReadAhead,
@@ -79,6 +81,7 @@ impl Stage {
             work: work.to_owned(),
             runtime: runtime(ground),
             home: ground.join("home"),
+            memory: ground.join("memory"),
             mount_point: ground.join("mnt"),
             read_ahead,
             user,
@@ -89,10 +92,12 @@ impl Stage {
             for name in PROGRAMS {
                 fs::copy(beside(name)?, work.join(name))?;
             }
-            fs::create_dir(&stage.home)?;
             fs::create_dir(&stage.mount_point)?;
-            // On a disk, the kernel would sometimes read its files from there and sometimes not.
-            mount("brisk-lab", &stage.home, "tmpfs", MountFlags::empty(), None)?;
+            // On a disk, the kernel would sometimes read files of the home from there and sometimes not.
+            for place in [&stage.home, &stage.memory] {
+                fs::create_dir(place)?;
+                mount("brisk-lab", place, "tmpfs", MountFlags::empty(), None)?;
+            }
             fs::set_permissions(&stage.home, Permissions::from_mode(0o1777))
         };
         made().context("cannot make the place for launches")?;
@@ -174,6 +179,14 @@ impl Stage {
         if let Some(user) = self.user {
             command.uid(user).gid(user);
         }
+    }
+
+    /// A copy of a file, in memory. It takes the place of the copy before.
+    pub fn copy_to_memory(&self, path: &Path) -> Result<PathBuf> {
+        let copy = self.memory.join("copy");
+        fs::copy(path, &copy)
+            .with_context(|| format!("cannot copy {} to memory", path.display()))?;
+        Ok(copy)
     }
 
     /// Makes an empty file that whoever starts programs can write.

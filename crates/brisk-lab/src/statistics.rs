@@ -42,7 +42,7 @@ impl Spread {
 pub struct Round {
     /// The longest possible time: a cold launch from the directory.
     pub slow: f64,
-    /// The shortest possible time: a warm launch from the directory.
+    /// The shortest possible time: a warm launch from the directory, or a resident launch.
     pub fast: f64,
     /// The time to judge.
     pub ours: f64,

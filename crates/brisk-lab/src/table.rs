@@ -24,6 +24,19 @@ pub const LAUNCHES: [&str; 7] = [
     "cached MB",
 ];
 
+/// The same with the bound. Older results have none.
+pub const BOUNDED: [&str; 9] = [
+    "",
+    "cold ms (from-to)",
+    "/directory (95 %)",
+    "gone % (95 %)",
+    "bound ms (from-to)",
+    "of bound % (95 %)",
+    "warm ms (from-to)",
+    "/directory (95 %)",
+    "cached MB",
+];
+
 pub const FILES: [&str; 6] = [
     "",
     "size MB",
@@ -43,7 +56,10 @@ pub fn of(results: &Results) -> String {
         text.push_str(&heading(results, app));
         text.push('\n');
         if app.sample_of.is_none() {
-            text.push_str(&table(LAUNCHES, &app.rows, launches));
+            text.push_str(&match app.has_bounds() {
+                true => table(BOUNDED, &app.rows, bounded),
+                false => table(LAUNCHES, &app.rows, launches),
+            });
             text.push('\n');
         }
         text.push_str(&table(FILES, &app.rows, files));
@@ -102,17 +118,24 @@ pub fn markdown(results: &Results) -> String {
     let mut text = String::new();
     for app in &results.apps {
         let title = format!("{}, {} MB", app.app.name, megabytes(app.tree_bytes));
-        let mut head = LAUNCHES.map(str::to_owned).to_vec();
-        head[0] = title;
-        head.extend(FILES[1..3].iter().map(|name| (*name).to_owned()));
+        let has_bounds = app.has_bounds();
+        let mut head = match has_bounds {
+            true => BOUNDED.to_vec(),
+            false => LAUNCHES.to_vec(),
+        };
+        head[0] = &title;
+        head.extend(&FILES[1..3]);
         let cold = |row: &Row| row.cold.map_or(f64::INFINITY, |cold| cold.seconds.median);
         let shortest = app.rows.iter().map(cold).fold(f64::INFINITY, f64::min);
-        let mut lines = vec![head];
+        let mut lines = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
         let mut rule = vec!["---:".to_owned(); lines[0].len()];
         rule[0] = "---".to_owned();
         lines.push(rule);
         for row in &app.rows {
-            let mut cells = launches(row).to_vec();
+            let mut cells = match has_bounds {
+                true => bounded(row).to_vec(),
+                false => launches(row).to_vec(),
+            };
             cells.extend_from_slice(&files(row)[1..3]);
             if cold(row) <= shortest && shortest.is_finite() {
                 cells[1] = format!("**{}**", cells[1]);
@@ -271,6 +294,10 @@ fn demand(app: &AppResults, settings: &Settings) -> String {
     text += &format!("It asks for {} MB; cached", megabytes(bytes));
     text += " is what a cold launch adds to the page cache, with images and hot packs. Gone is the share of the time \
              between a cold and a warm launch from the directory that a cold launch saves.";
+    if app.has_bounds() {
+        text += " The bound is the time of the same launch in a new session if all that it reads from the disk is in \
+                 memory before. Of bound is the share of the time between that and the directory's cold launch.";
+    }
     let directory = app.rows.iter().find(|row| row.name == "directory");
     let cold = directory.and_then(|row| row.cold.as_ref());
     // Profiles are recorded before the limits of the disk are set.
@@ -329,10 +356,19 @@ pub fn launches(row: &Row) -> [String; 7] {
         name(row),
         cold,
         cold_ratio,
-        gone(row),
+        percent(row.share_gone),
         warm,
         warm_ratio,
         cached,
+    ]
+}
+
+pub fn bounded(row: &Row) -> [String; 9] {
+    let [name, cold, cold_ratio, gone, warm, warm_ratio, cached] = launches(row);
+    let [bound, _] = figure(row.resident.as_ref());
+    let of_bound = percent(row.share_of_bound);
+    [
+        name, cold, cold_ratio, gone, bound, of_bound, warm, warm_ratio, cached,
     ]
 }
 
@@ -353,9 +389,9 @@ pub fn files(row: &Row) -> [String; 6] {
     ]
 }
 
-/// The share of the avoidable time that is gone.
-fn gone(row: &Row) -> String {
-    row.share_gone.map_or_else(
+/// A share in percent.
+fn percent(share: Option<Ratio>) -> String {
+    share.map_or_else(
         || "-".to_owned(),
         |Ratio { value, low, high }| {
             let [value, low, high] = [value, low, high].map(|share| (share * 100.0).round() as i64);

@@ -117,7 +117,7 @@ fn runs(app: &Value) -> BTreeMap<String, Vec<f64>> {
             assert!(run["read_bytes"].is_null(), "{run}");
         } else {
             let read = run["read_bytes"].as_u64().unwrap();
-            // A warm launch follows its cold one, and may read a fiftieth of what that read.
+            // Launches after a cold one may read a fiftieth of what that read.
             if kind == "cold" {
                 assert!(read > 256 << 10, "{run}");
                 cold = read;
@@ -125,7 +125,7 @@ fn runs(app: &Value) -> BTreeMap<String, Vec<f64>> {
                 assert!(read <= (256 << 10).max(cold / 50), "{run}");
             }
             let attempt = run["attempt"].as_u64();
-            assert_eq!(attempt.is_some(), kind == "warm", "{run}");
+            assert_eq!(attempt.is_none(), kind == "cold", "{run}");
             assert!(attempt.is_none_or(|at| (1..=5).contains(&at)), "{run}");
         }
         runs.entry(name)
@@ -207,6 +207,17 @@ fn every_format_is_measured_in_turns() {
         let running = Reclaimer::all().into_iter().flatten();
         let stopped = running.map(|found| found.name);
         assert_eq!(raw["stopped"], stopped.collect::<Value>());
+
+        // Only what brisk starts anew has a bound, and an interval around its share of that.
+        for (name, row) in names.iter().zip(rows) {
+            let is_bound = !["directory", "squashfs-zstd", "squashfs-lz4"].contains(name);
+            assert_eq!(row["resident"].is_object(), is_bound, "{name}");
+            let resident = runs.get(&format!("{name} resident"));
+            assert_eq!(resident.map(Vec::len), is_bound.then_some(2), "{name}");
+            let share = |field: &str| row["share_of_bound"][field].as_f64();
+            assert!(share("low") <= share("high"), "{row}");
+            assert!(is_bound || share("value").is_none(), "{row}");
+        }
 
         // Each contender has one, except the directory itself, and an interval around it.
         let share = |name: &str| of(name)["share_gone"].clone();
@@ -381,8 +392,9 @@ fn a_tree_is_the_root_directory_of_a_program() {
                 "{name}: {raw}"
             );
         }
-        // Cold, warm and walked, but contenders with a hot pack or a replay are not walked.
-        assert_eq!(runs(app).len(), rows.len() * 3 - 2);
+        // Cold, warm and walked, but directory-replay and brisk-size are not walked. These two, brisk and beside-gzip have a
+        // bound.
+        assert_eq!(runs(app).len(), rows.len() * 3 + 2);
         for watched in ["filling", "replaying"] {
             assert!(app[watched].is_object(), "{watched}: {app}");
         }
@@ -446,6 +458,35 @@ fn what_brisk_reads_beside_the_program_is_counted() {
             let read = read(name);
             assert!(read + 1_000_000 > expected, "{name}: {read}, {expected}");
         }
+    });
+}
+
+#[test]
+fn the_bound_is_of_a_new_session() {
+    as_root(|stage| {
+        let seen = stage.path("home/seen");
+        // The guardian of the session in which this is.
+        let script = format!(
+            "for at in /proc/[0-9]*; do if grep -qx brisk-guardian $at/comm && grep -q {} $at/cmdline; then \
+             echo $at >> {}; fi; done 2> /dev/null; cat $BRISK_TREE/noise > /dev/null",
+            stage.path("out").display(),
+            seen.display()
+        );
+        let mut arguments = reader("brisk");
+        arguments.pop();
+        arguments.push(&script);
+        let (raw, _) = measure(stage, &arguments);
+        let bound = &raw["apps"][0]["rows"][0]["resident"]["seconds"]["median"];
+        assert!(bound.is_number(), "{raw}");
+        let seen = fs::read_to_string(&seen).unwrap();
+        let guardians: Vec<_> = seen.lines().collect();
+        // The cold launch, warm ones in the same session, and the one that gives the bound.
+        let [cold, warm @ .., resident] = &*guardians else {
+            panic!("{seen}")
+        };
+        assert!(!warm.is_empty(), "{seen}");
+        assert!(warm.iter().all(|guardian| guardian == cold), "{seen}");
+        assert_ne!(resident, cold, "{seen}");
     });
 }
 
@@ -595,7 +636,7 @@ fn a_launch_is_over_when_it_shows_a_window() {
         });
         let raw = fs::read(stage.path("out/raw.json")).unwrap();
         let raw: Value = serde_json::from_slice(&raw).unwrap();
-        assert_eq!(runs(&raw["apps"][0]).len(), 3 * 2 + 2);
+        assert_eq!(runs(&raw["apps"][0]).len(), 3 * 2 + 2 + 1);
         // Nobody shows a window.
         spec(
             stage,
@@ -1059,8 +1100,8 @@ fn programs_are_started_as_an_ordinary_user() {
         let (raw, output) = measure(stage, &arguments);
         assert_eq!(raw["settings"]["user"], 1000);
         let app = &raw["apps"][0];
-        // Cold and warm; root cannot walk through the mount of another user.
-        assert_eq!(runs(app).len(), names(&app["rows"]).len() * 2);
+        // Cold and warm, and bounds of three; root cannot walk through the mount of another user.
+        assert_eq!(runs(app).len(), names(&app["rows"]).len() * 2 + 3);
         assert!(app["filling"].is_object(), "{app}");
         let table = text(&output.stdout);
         assert!(table.contains("as an ordinary user"), "{table}");

@@ -118,8 +118,10 @@ The lab names each format that cannot run here, because a tool or the kernel lac
 In each repetition the lab launches every format cold and then warm, and walks it cold (reads and hashes every \
 file), in random order. Before a cold launch it proves that brisk and the files that the format reads are not in \
 memory, and the clock starts before the mount. After a warm launch it proves that the launch read next to nothing \
-from the disk: at most 256 KiB, or 2 % of what the cold launch read if that is more. A launch that fails, or does \
-not print what it should, ends the experiment. Hot packs are made from a profile of the launch itself and, if a \
+from the disk: at most 256 KiB, or 2 % of what the cold launch read if that is more. What brisk starts has a bound, the \
+time that it reaches if reading takes no time: the lab ends the session and launches once more, from before the mount, \
+with all that the launch reads from the disk in memory. A launch that fails, or does not print what it should, ends the \
+experiment. Hot packs are made from a profile of the launch itself and, if a \
 spec names other inputs to train on, also from profiles of those.\n\n\
 Launches get an environment with PATH, HOME, LC_ALL and the given variables, and an empty home directory in \
 memory. OUT/raw.json has every single run, the machine and all commands; OUT/report.html shows them in pictures. \
