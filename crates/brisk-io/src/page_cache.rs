@@ -172,6 +172,30 @@ pub fn read_if_cached(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<bo
     }
 }
 
+/// Whether the first and the last of `len` bytes at `offset` are in the page cache, as reads tell that wait for no disk. This
+/// also tells of files that [`is_cached`] does not tell of. But where the answer is no, the kernel may begin to read what is
+/// missing, and what is behind.
+///
+/// None if the filesystem has no such reads.
+pub(crate) fn ends_are_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
+    let last = offset.checked_add(len.checked_sub(1)?)?;
+    for at in [offset, last] {
+        let mut byte = [0];
+        match preadv2(
+            file,
+            &mut [IoSliceMut::new(&mut byte)],
+            at,
+            ReadWriteFlags::NOWAIT,
+        ) {
+            Ok(1) => {}
+            // Linux 5.9 and 5.10 also read nothing where a page is missing.
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => return Some(false),
+            Err(_) => return None,
+        }
+    }
+    Some(true)
+}
+
 /// Whether `mincore` gives this process true answers (`can_do_mincore` in the kernel): the process owns the
 /// file, may write it, or has `CAP_FOWNER` over it.
 fn kernel_tells_the_truth(file: &File) -> io::Result<bool> {
@@ -375,6 +399,30 @@ mod tests {
             }
         );
         assert!(!read_if_cached(&file, 63 * page + 10, &mut vec![0; 2 * page_size()]).unwrap());
+    }
+
+    #[test]
+    fn reads_tell_whether_the_ends_are_in_memory() {
+        let file = file_of(64);
+        let page = page_size() as u64;
+        let told = |first: u64, pages: u64| ends_are_cached(&file, first * page, pages * page);
+        if !crate::machine::has(
+            "RWF_NOWAIT",
+            crate::kernel_calls::try_nowait(&file).map_err(|_| "it does not work here"),
+        ) {
+            return;
+        }
+        assert_eq!(told(0, 64), Some(true));
+        assert_eq!(told(63, 2), Some(false));
+        assert_eq!(told(0, 0), None);
+        evict_and_prove(&file).unwrap();
+        fadvise(&file, 0, None, Advice::Random).unwrap();
+        assert_eq!(told(40, 1), Some(false));
+        file.read_exact_at(8 * page, &mut vec![0; page_size()])
+            .unwrap();
+        assert_eq!(told(8, 1), Some(true));
+        assert_eq!(told(8, 2), Some(false));
+        assert_eq!(told(7, 2), Some(false));
     }
 
     #[test]
