@@ -3,7 +3,7 @@ Replays a profile: asks the kernel to read what a launch will need, before the l
 
 [`profile_replay`] finds the files of a profile where they are now ([`profile_files`]). It plans the reads by what
 the disk charges ([`disk`]) and by free memory ([`budget`]), and several threads ask for them in the order of the
-profile. Another thread looks up the names, so that the kernel has its directory data in memory too. A replay
+profile. Others look up the names ([`look_ups`]), so that the kernel has its directory data in memory too. A replay
 changes no file, and reads nothing again that is in memory.
 
 [`background_replay`] does this in a process of its own, while a program starts. That process watches the program
@@ -16,6 +16,7 @@ mod background_replay;
 mod budget;
 mod disk;
 mod disk_measurement;
+mod look_ups;
 mod profile_files;
 mod profile_replay;
 mod verdict;

@@ -4,12 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
 
-use brisk_image::profile::{Asked, Profile, ProfileFile};
+use brisk_image::profile::{Profile, ProfileFile};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 
@@ -29,34 +26,6 @@ enum FileState {
     Stale,
     /// It does not exist, or may not be read.
     Missing,
-}
-
-/// How often a paused thread checks whether the pause has ended.
-const PAUSE: Duration = Duration::from_millis(5);
-
-/// Pauses and ends the thread that looks up names.
-#[derive(Debug, Default)]
-pub(super) struct LookUpSwitch {
-    paused: AtomicBool,
-    over: AtomicBool,
-}
-
-impl LookUpSwitch {
-    pub(super) fn pause(&self, paused: bool) {
-        self.paused.store(paused, Ordering::Relaxed);
-    }
-
-    pub(super) fn end(&self) {
-        self.over.store(true, Ordering::Relaxed);
-    }
-
-    /// Waits for the end of a pause. False if no more names must be looked up.
-    fn goes_on(&self) -> bool {
-        while self.paused.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed) {
-            thread::sleep(PAUSE);
-        }
-        !self.over.load(Ordering::Relaxed)
-    }
 }
 
 /// The files of a profile. Each is opened when it is first needed.
@@ -184,34 +153,6 @@ impl ProfileFiles {
         !names.is_empty() && !started()
     }
 
-    /// Looks up the names of the profile until `switch` ends it. Returns how many were looked up, and for how
-    /// many the answer (found or absent) has changed since the recording.
-    pub(super) fn look_up(&self, switch: &LookUpSwitch) -> (u64, u64) {
-        let (mut look_ups, mut changed) = (0, 0);
-        for step in self.profile.steps() {
-            let Asked::LookUp(look_up) = &step.asked else {
-                continue;
-            };
-            if !switch.goes_on() {
-                break;
-            }
-            let directory = self.profile.directories().get(look_up.directory as usize);
-            let Some((directory, root)) =
-                directory.and_then(|directory| Some((directory, self.root(directory.root)?)))
-            else {
-                continue;
-            };
-            let found = match beneath(root, &directory.path.join(&look_up.name)) {
-                Ok(_) => Some(true),
-                Err(Errno::NOENT | Errno::NOTDIR) => Some(false),
-                Err(_) => None,
-            };
-            look_ups += 1;
-            changed += u64::from(found.is_some_and(|found| found != look_up.found));
-        }
-        (look_ups, changed)
-    }
-
     /// How many files were looked at, and their states.
     pub(super) fn count(&self) -> (u64, FoundFiles) {
         let mut seen = 0;
@@ -234,7 +175,7 @@ fn lock(state: &Mutex<FileState>) -> MutexGuard<'_, FileState> {
 }
 
 /// The file at `path`, opened as a path only, without following symbolic links.
-fn beneath(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+pub(super) fn beneath(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match openat2(root, path, flags, Mode::empty(), within) {

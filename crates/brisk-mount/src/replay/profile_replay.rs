@@ -19,7 +19,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::budget::{budget, within};
 use super::disk::{Disk, DiskCharge, MeasuredCharges, open_root};
-use super::profile_files::{LookUpSwitch, ProfileFiles};
+use super::look_ups::{LOOK_UP_THREADS, LookUpSwitch, LookUps};
+use super::profile_files::ProfileFiles;
 use super::verdict::{FileId, GivenUp, Judge, Moment, Running, Step, look_ups_end};
 use super::watched_program::WatchedProgram;
 use crate::error::{Action, Cause, Error, Result};
@@ -207,14 +208,27 @@ impl Replay {
             .zip(self.profile.files())
             .map(|(number, _)| self.reads_of(number).charge)
             .collect();
+        let look_ups = Arc::new(LookUps::new(&self.profile, self.roots.clone()));
         let files = Arc::new(ProfileFiles::new(self.profile, self.roots, self.complete));
         let switch = Arc::new(LookUpSwitch::default());
-        let looking = {
-            let (files, switch) = (Arc::clone(&files), Arc::clone(&switch));
-            let look_up = move || files.look_up(&switch);
-            thread::Builder::new()
-                .name("look-ups".to_owned())
-                .spawn(look_up)?
+        let mut looking = Vec::new();
+        if !(options.race && look_ups.all_in_memory(&files.profile)) {
+            for _ in 0..LOOK_UP_THREADS {
+                let (look_ups, files) = (Arc::clone(&look_ups), Arc::clone(&files));
+                let switch = Arc::clone(&switch);
+                let thread = thread::Builder::new().name("look-ups".to_owned());
+                match thread.spawn(move || look_ups.work(&files.profile, &switch)) {
+                    Ok(thread) => looking.push(thread),
+                    // Fewer do it, too.
+                    Err(_) => break,
+                }
+            }
+        }
+        let looked = |looking: Vec<thread::JoinHandle<()>>| {
+            for thread in looking {
+                // The counts of a thread that panicked are right up to there.
+                thread.join().ok();
+            }
         };
         let log = self.log.map(Arc::new);
         if let Some(log) = &log {
@@ -230,7 +244,7 @@ impl Replay {
             Ok(prefetch) => prefetch,
             Err(e) => {
                 switch.end();
-                looking.join().ok();
+                looked(looking);
                 return Err(e);
             }
         };
@@ -260,8 +274,8 @@ impl Replay {
             // If this fails, its reader finds no end in it.
             log.write().ok();
         }
-        // The counts of a thread that panicked are lost.
-        let (look_ups, changed) = looking.join().unwrap_or_default();
+        looked(looking);
+        let (look_ups, changed) = look_ups.counts();
         let (files, found) = files.count();
         Ok(Replayed {
             pages,
