@@ -452,6 +452,43 @@ fn a_program_that_reads_little_is_left_alone() {
     });
 }
 
+#[test]
+fn a_program_that_the_disk_gives_in_a_short_time_is_left_alone() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let run = |disk: &str| {
+            let mut arguments = vec!["run", "--auto", "-v", "--disk", disk];
+            arguments.extend(["--", "sh", "-c", "cat big > /dev/null"]);
+            let mut command = stage.brisk(&arguments);
+            command.env("XDG_CACHE_HOME", stage.path("home"));
+            command.env("BRISK_THOROUGH", "1");
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        let fast = "bps=1000G,iops=100000000";
+        assert!(run(fast).contains(OBSERVED));
+        until("learning", || {
+            (list(&stage).first()?["state"] == "small").then_some(())
+        });
+        let said = run(fast);
+        assert!(
+            said.contains("the disk gives all that this program reads in so short a time"),
+            "{said}"
+        );
+        let output = stage
+            .brisk(&["auto", "list"])
+            .env("XDG_CACHE_HOME", stage.path("home"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            text.contains("left alone: the disk gives all that it reads in so short a time"),
+            "{text}"
+        );
+    });
+}
+
 /// What is learned is kept where the program sees nothing, and names files of another root directory.
 #[test]
 fn a_launch_with_a_directory_as_its_root_is_learned() {

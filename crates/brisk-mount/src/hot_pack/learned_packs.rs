@@ -11,7 +11,7 @@
 //! recorded too. It has 0 if the recording itself was not whole. If a recording adds next to nothing, `KEY.settled` has the
 //! number: what the program reads is other each time, and only a launch that reads a good deal more is worth another
 //! recording. A program that reads so little that nothing can be gained has `KEY.small`, with the number of recordings
-//! that have said so. After a start that read from the disk, `KEY.start` has the number of bytes that the replay had asked for
+//! that have said so, and ` short` behind it if the bytes are more, but the disk gives them in a short time. After a start that read from the disk, `KEY.start` has the number of bytes that the replay had asked for
 //! before the program did, and the number of those that the program read by itself.
 //!
 //! `limit` is how many bytes all of this may take, if the user has set that.
@@ -44,7 +44,7 @@ use crate::key::Key;
 use crate::open::open_file;
 use crate::owner::is_own;
 use crate::private_directory::{cache_directory, make_cache_directory, open_private};
-use crate::replay::{NextLaunch, ReplayEnd, StartReads};
+use crate::replay::{DiskCharge, NextLaunch, Replay, ReplayEnd, StartReads};
 
 /// The files of one key.
 const KINDS: [&str; 8] = [
@@ -65,6 +65,13 @@ const MORE_OF_KNOWN: u64 = 8;
 
 /// A launch that reads less is left alone: what it waits for is over before a replay could begin.
 const SMALL: u64 = 2 << 20;
+
+/// A launch for which the disk takes less time is left alone, too: a cold start of brisk itself takes 10 to 13 ms, and a
+/// program reads much of so little by itself before a replay does.
+const SHORT: Duration = Duration::from_millis(15);
+
+/// What `KEY.small` has behind the number if the time is short.
+const IS_SHORT: &str = " short";
 
 /// After this time, a program that was small is looked at again: its first launch may have been `--version`. Each further
 /// time takes four times as long, up to a week.
@@ -107,8 +114,8 @@ pub struct LearnedPack {
     pub key: String,
     /// What it was learned of.
     pub of: LearnedOf,
-    /// Whether the launch reads so little that it is left alone.
-    pub is_small: bool,
+    /// Why the launch is left alone, if it is.
+    pub left_alone: Option<LeftAlone>,
     /// Whether the next launch is recorded, too.
     pub is_learning: bool,
     /// Whether the profile has as many launches as one may have, so that nothing is added any more.
@@ -146,6 +153,16 @@ pub enum LearnedOf {
     Program,
 }
 
+/// Why nothing can be gained for a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeftAlone {
+    /// It reads little.
+    Small,
+    /// It reads more, but the disk gives that in a short time.
+    Short,
+}
+
 /// What is known of a launch without an image.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -154,10 +171,21 @@ pub enum KnownLaunch {
     Nothing,
     /// A profile to replay as with [`KnownLaunch::Profile`], which may lack much: this launch should be recorded, too.
     Incomplete(PathBuf, File),
-    /// It reads so little that it is to be left alone.
-    Small,
+    /// Nothing can be gained, so it is to be left alone.
+    LeftAlone(LeftAlone),
     /// A profile to replay, with its path for messages.
     Profile(PathBuf, File),
+}
+
+/// What a launch was observed to ask for.
+#[derive(Debug, Clone, Copy)]
+pub struct ObservedLaunch<'a> {
+    /// What was seen.
+    pub profile: &'a Profile,
+    /// Whether that is all.
+    pub wholeness: Wholeness,
+    /// What the disks charge, instead of what was measured.
+    pub charge: DiskCharge,
 }
 
 /// Whether a recording has all that a launch asked for.
@@ -241,7 +269,7 @@ impl LearnedPacks {
                 let first = of_profile.filter(|_| of == LearnedOf::Image);
                 LearnedPack {
                     of,
-                    is_small: self.reach(&format!("{key}.small")).exists(),
+                    left_alone: self.left_alone(&key).map(|(_, why)| why),
                     is_learning: self.reach(&format!("{key}.more")).exists(),
                     is_full: of != LearnedOf::Image
                         && of_profile.is_some_and(|known| known.runs() >= MOST_LAUNCHES),
@@ -289,10 +317,11 @@ impl LearnedPacks {
             let age = made.elapsed().unwrap_or_default();
             let program = self.link(key, "program");
             let program = program.and_then(|program| fs::metadata(program).ok()?.modified().ok());
-            let is_old = age > small_for(self.number(key, "small").unwrap_or(0));
+            let (times, why) = self.left_alone(key).unwrap_or((0, LeftAlone::Small));
+            let is_old = age > small_for(times);
             return match is_old || program.is_some_and(|installed| installed > made) {
                 true => KnownLaunch::Nothing,
-                false => KnownLaunch::Small,
+                false => KnownLaunch::LeftAlone(why),
             };
         }
         let is_incomplete = self.reach(&format!("{key}.more")).exists();
@@ -318,6 +347,17 @@ impl LearnedPacks {
     fn number(&self, key: &str, kind: &str) -> Option<u64> {
         let text = fs::read_to_string(self.reach(&format!("{key}.{kind}"))).ok()?;
         text.trim().parse().ok()
+    }
+
+    /// How many recordings have said that nothing can be gained, and why. None if none has. A damaged file counts as none of
+    /// them.
+    fn left_alone(&self, key: &str) -> Option<(u64, LeftAlone)> {
+        let text = fs::read_to_string(self.reach(&format!("{key}.small"))).ok()?;
+        let (times, why) = match text.strip_suffix(IS_SHORT) {
+            Some(times) => (times, LeftAlone::Short),
+            None => (&*text, LeftAlone::Small),
+        };
+        Some((times.parse().unwrap_or(0), why))
     }
 
     /// The profile with this [`LearnedPack::key`]. None if there is none, or if it is damaged. It does not count as used.
@@ -479,11 +519,11 @@ impl LearnedPacks {
         key: &str,
         of: LearnedOf,
         name: &Path,
-        profile: &Profile,
-        recording: Wholeness,
+        recording: ObservedLaunch<'_>,
         limit: u64,
     ) -> Result<()> {
-        let (whole, read) = match recording {
+        let profile = recording.profile;
+        let (whole, read) = match recording.wholeness {
             Wholeness::Whole => (true, 0),
             Wholeness::WithGaps { read } => (false, read),
         };
@@ -501,19 +541,35 @@ impl LearnedPacks {
                 added.saturating_mul(NEXT_TO_NOTHING) >= before
             });
             let profile = merged.as_ref().map_or(profile, |(merged, _)| merged);
-            let small = format!("{key}.small");
             // A recording with gaps says only what is read at least.
+            let listed = pages_of(profile).saturating_mul(PAGE);
             let least = match whole {
-                true => pages_of(profile).saturating_mul(PAGE),
-                false => pages_of(profile).saturating_mul(PAGE).max(read),
+                true => listed,
+                false => listed.max(read),
             };
-            let is_small = of == LearnedOf::Program && least < SMALL;
-            match is_small {
-                true => {
-                    let times = self.number(key, "small").unwrap_or(0).saturating_add(1);
-                    fs::write(self.reach(&small), times.to_string())?;
+            let is_full = profile.runs() >= MOST_LAUNCHES;
+            // Too little of what is read may be known to say how long the disk takes for it.
+            let is_known = whole || ((!adds || is_full) && read <= listed);
+            let time = || disk_time(profile, recording.charge);
+            let left_alone = match of {
+                LearnedOf::Program if least < SMALL => Some(LeftAlone::Small),
+                LearnedOf::Program if is_known && time().is_some_and(|time| time < SHORT) => {
+                    Some(LeftAlone::Short)
                 }
-                false => self.unlink(&small)?,
+                _ => None,
+            };
+            let small = format!("{key}.small");
+            match left_alone {
+                Some(why) => {
+                    let times = self.left_alone(key).map_or(0, |(times, _)| times);
+                    let why = match why {
+                        LeftAlone::Small => "",
+                        LeftAlone::Short => IS_SHORT,
+                    };
+                    let text = format!("{}{why}", times.saturating_add(1));
+                    fs::write(self.reach(&small), text)?;
+                }
+                None => self.unlink(&small)?,
             }
             if adds {
                 let path = self.reach(&format!("{key}.profile"));
@@ -521,7 +577,7 @@ impl LearnedPacks {
                 // An earlier launch may have requested another recording meanwhile.
                 self.unlink(&format!("{key}.settled"))?;
                 let more = format!("{key}.more");
-                match whole || is_small || profile.runs() >= MOST_LAUNCHES {
+                match whole || left_alone.is_some() || is_full {
                     true => self.unlink(&more)?,
                     false => fs::write(self.reach(&more), "0")?,
                 }
@@ -761,6 +817,12 @@ fn small_for(times: u64) -> Duration {
     SMALL_FOR.saturating_mul(factor.max(1)).min(SMALL_AT_MOST)
 }
 
+/// How long the disks take for what a profile lists. None if nobody knows.
+fn disk_time(profile: &Profile, charge: DiskCharge) -> Option<Duration> {
+    let replay = Replay::new(profile.clone(), &[], charge).ok()?;
+    replay.disk_time()
+}
+
 /// How many pages a profile lists.
 fn pages_of(profile: &Profile) -> u64 {
     let demand = profile.demand_by_root().into_iter();
@@ -876,11 +938,20 @@ mod tests {
         built.profile
     }
 
+    /// A whole recording, on disks that nobody has measured.
+    fn whole(profile: &Profile) -> ObservedLaunch<'_> {
+        ObservedLaunch {
+            profile,
+            wholeness: Wholeness::Whole,
+            charge: DiskCharge::default(),
+        }
+    }
+
     fn keep(packs: &LearnedPacks, files: &[(&str, u64)]) {
         packs.begin_recording("a").expect("ours");
         let (of, tree) = (LearnedOf::Directory, Path::new("/app"));
         packs
-            .keep_profile("a", of, tree, &profile(files), Wholeness::Whole, 1 << 20)
+            .keep_profile("a", of, tree, whole(&profile(files)), 1 << 20)
             .expect("room");
     }
 
@@ -1005,11 +1076,16 @@ mod tests {
             let began = packs.begin_recording("a");
             began.expect("ours");
             let (of, program) = (LearnedOf::Program, Path::new("/usr/bin/app"));
-            let recording = match whole {
+            let wholeness = match whole {
                 true => Wholeness::Whole,
                 false => Wholeness::WithGaps { read: 0 },
             };
-            let kept = packs.keep_profile("a", of, program, &profile(files), recording, 1 << 20);
+            let profile = profile(files);
+            let recording = ObservedLaunch {
+                wholeness,
+                ..self::whole(&profile)
+            };
+            let kept = packs.keep_profile("a", of, program, recording, 1 << 20);
             kept.expect("room");
             matches!(packs.use_launch("a"), KnownLaunch::Incomplete(..))
         };
@@ -1025,11 +1101,18 @@ mod tests {
         let little = profile(&[("0", 1)]);
         let (of, program) = (LearnedOf::Program, Path::new("/usr/bin/app"));
         for (read, is_small) in [(SMALL, false), (SMALL - 1, true)] {
-            let recording = Wholeness::WithGaps { read };
-            let kept = packs.keep_profile("a", of, program, &little, recording, 1 << 20);
+            let recording = ObservedLaunch {
+                wholeness: Wholeness::WithGaps { read },
+                ..whole(&little)
+            };
+            let kept = packs.keep_profile("a", of, program, recording, 1 << 20);
             kept.expect("room");
             let known = packs.use_launch("a");
-            assert_eq!(matches!(known, KnownLaunch::Small), is_small, "{known:?}");
+            assert_eq!(
+                matches!(known, KnownLaunch::LeftAlone(LeftAlone::Small)),
+                is_small,
+                "{known:?}"
+            );
         }
         // Not for ever.
         packs.forget("a").expect("ours");
@@ -1046,16 +1129,12 @@ mod tests {
         let program = packs.path.join("app");
         fs::write(&program, "").expect("room");
         let of = LearnedOf::Program;
-        let kept = packs.keep_profile(
-            "a",
-            of,
-            &program,
-            &profile(&[("0", 1)]),
-            Wholeness::Whole,
-            1 << 20,
-        );
+        let kept = packs.keep_profile("a", of, &program, whole(&profile(&[("0", 1)])), 1 << 20);
         kept.expect("room");
-        assert!(matches!(packs.use_launch("a"), KnownLaunch::Small));
+        assert!(matches!(
+            packs.use_launch("a"),
+            KnownLaunch::LeftAlone(LeftAlone::Small)
+        ));
         let later = SystemTime::now() + Duration::from_secs(5);
         let file = File::options().write(true).open(&program).expect("ours");
         file.set_modified(later).expect("ours");
@@ -1068,14 +1147,7 @@ mod tests {
         let keep = |len| {
             let (of, program) = (LearnedOf::Program, Path::new("/usr/bin/app"));
             packs
-                .keep_profile(
-                    "a",
-                    of,
-                    program,
-                    &profile(&[("0", len)]),
-                    Wholeness::Whole,
-                    1 << 20,
-                )
+                .keep_profile("a", of, program, whole(&profile(&[("0", len)])), 1 << 20)
                 .expect("room");
         };
         let age = |age: Duration| {
@@ -1086,9 +1158,15 @@ mod tests {
         keep(SMALL - 1);
         assert!(matches!(packs.use_launch("a"), KnownLaunch::Profile(..)));
         keep(SMALL - PAGE);
-        assert!(matches!(packs.use_launch("a"), KnownLaunch::Small));
+        assert!(matches!(
+            packs.use_launch("a"),
+            KnownLaunch::LeftAlone(LeftAlone::Small)
+        ));
         let list = packs.list().expect("a list");
-        assert_eq!((list[0].of, list[0].is_small), (LearnedOf::Program, true));
+        assert_eq!(
+            (list[0].of, list[0].left_alone),
+            (LearnedOf::Program, Some(LeftAlone::Small))
+        );
         assert_eq!(list[0].image.as_deref(), Some(Path::new("/usr/bin/app")));
         age(SMALL_FOR);
         assert!(matches!(packs.use_launch("a"), KnownLaunch::Nothing));
@@ -1097,7 +1175,10 @@ mod tests {
             keep(PAGE);
             age(SMALL_FOR * (times - 1));
             assert!(
-                matches!(packs.use_launch("a"), KnownLaunch::Small),
+                matches!(
+                    packs.use_launch("a"),
+                    KnownLaunch::LeftAlone(LeftAlone::Small)
+                ),
                 "{times}"
             );
             age(SMALL_FOR * times);
@@ -1109,6 +1190,58 @@ mod tests {
         assert_eq!(small_for(u64::MAX), SMALL_AT_MOST);
         keep(SMALL);
         assert!(matches!(packs.use_launch("a"), KnownLaunch::Profile(..)));
+    }
+
+    #[test]
+    fn a_program_that_the_disk_gives_in_a_short_time_is_left_alone() {
+        let (_dir, packs) = packs();
+        // A profile of what is not there takes no time, so its root has to be.
+        let root = packs.path.clone();
+        let builder = ProfileBuilder::new();
+        let id = builder.add_root(&root, RootKind::Directory);
+        builder.range(id, 0, 0, 4 * SMALL, Duration::ZERO);
+        let built = builder.finish(Vec::new(), None, |_, _| Some(Named::new("app", 4 * SMALL)));
+        let profile = built.expect("a profile").profile;
+        let keep = |milliseconds: u64, of, wholeness| {
+            packs.begin_recording("a").expect("ours");
+            let number = std::num::NonZeroU64::new;
+            let charge = DiskCharge {
+                bytes_per_second: number(4 * SMALL * 1000 / milliseconds),
+                operations_per_second: number(u64::MAX),
+            };
+            let recording = ObservedLaunch {
+                profile: &profile,
+                wholeness,
+                charge,
+            };
+            let kept = packs.keep_profile("a", of, Path::new("/usr/bin/app"), recording, 1 << 20);
+            kept.expect("room");
+            let why = packs.list().expect("a list")[0].left_alone;
+            let known = packs.use_launch("a");
+            match known {
+                KnownLaunch::LeftAlone(known) => assert_eq!(Some(known), why),
+                _ => assert_eq!(why, None, "{known:?}"),
+            }
+            why
+        };
+        let program = LearnedOf::Program;
+        let (short, long) = (SHORT.as_millis() as u64 - 1, SHORT.as_millis() as u64 + 1);
+        let gaps = Wholeness::WithGaps { read: 0 };
+        let more = Wholeness::WithGaps {
+            read: 4 * SMALL + 1,
+        };
+        // The first recording with gaps may have missed anything.
+        assert_eq!(keep(short, program, gaps), None);
+        // The second adds nothing.
+        assert_eq!(keep(short, program, gaps), Some(LeftAlone::Short));
+        assert_eq!(keep(short, program, more), None);
+        assert_eq!(keep(long, program, Wholeness::Whole), None);
+        assert_eq!(keep(short, LearnedOf::Directory, Wholeness::Whole), None);
+        for times in 1..4 {
+            let why = keep(short, program, Wholeness::Whole);
+            assert_eq!(why, Some(LeftAlone::Short));
+            assert_eq!(packs.left_alone("a"), Some((times, LeftAlone::Short)));
+        }
     }
 
     #[test]

@@ -34,6 +34,11 @@ pub struct DiskCharge {
 }
 
 impl DiskCharge {
+    /// Whether it says all.
+    pub(super) fn is_whole(self) -> bool {
+        self.bytes_per_second.is_some() && self.operations_per_second.is_some()
+    }
+
     /// The charge to use: the given one, else the measured one, else the default for the disk's kind.
     pub(super) fn charge(self, measured: Option<Charge>, kind: Charge) -> Charge {
         let known = measured.unwrap_or(kind);

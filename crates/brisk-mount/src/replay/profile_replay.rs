@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::profile::{Origin, PAGE, Profile, Root, RootKind};
+use brisk_image::profile::{Origin, PAGE, Profile, ProfileFile, Root, RootKind};
 use brisk_io::{
     Charge, DiskReads, Extent, Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions,
     plan_extents,
@@ -29,6 +29,9 @@ use crate::page_log::PageLog;
 /// Threads that ask for pages. Each may wait for the disk.
 pub(super) const THREADS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 
+/// The most bytes of which [`Replay::disk_time`] says how long the disks take for them.
+const MOST_TIMED: u64 = 1 << 30;
+
 /// How often to look at the program.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -43,6 +46,8 @@ pub struct Replay {
     pub(super) complete: Vec<bool>,
     /// What the disk of each root charges.
     disks: Vec<DiskReads>,
+    /// Whether that was measured, or is what the caller says.
+    is_charge_known: Vec<bool>,
     /// The most bytes to ask for. Half of the free memory is always a limit.
     pub budget: Option<u64>,
     /// Whether this runs while the program starts. If so, the replay skips pages for which it is too late,
@@ -104,6 +109,7 @@ impl Replay {
         }
         let mut roots = Vec::new();
         let mut disks = Vec::new();
+        let mut is_charge_known = Vec::new();
         let measured = MeasuredCharges::open(false).ok().flatten();
         for (number, root) in (0u32..).zip(profile.roots()) {
             let place = places.get(&number).map_or(&root.path, |place| *place);
@@ -120,6 +126,7 @@ impl Replay {
             let measured = measured.and_then(|(name, charges)| charges.get(&name));
             let mut reads = disk.reads();
             reads.charge = charge.charge(measured, reads.charge);
+            is_charge_known.push(measured.is_some() || charge.is_whole());
             disks.push(reads);
             roots.push(fd.map(Arc::new));
         }
@@ -129,6 +136,7 @@ impl Replay {
             profile,
             roots,
             disks,
+            is_charge_known,
             budget: None,
             race: true,
             threads: THREADS,
@@ -150,6 +158,22 @@ impl Replay {
         });
         let (ranges, left_out) = within(ranges, budget);
         (plan_extents(ranges, |file| self.reads_of(file)), left_out)
+    }
+
+    /// How long the disks take for all that the profile lists, if they do nothing else. None if nobody has measured one of
+    /// them, or if it is more than [`MOST_TIMED`].
+    pub(crate) fn disk_time(&self) -> Option<Duration> {
+        let is_known = |file: &ProfileFile| self.is_charge_known.get(file.root as usize);
+        let mut known = self.profile.files().iter().map(is_known);
+        if !known.all(|is_known| is_known == Some(&true)) {
+            return None;
+        }
+        let (extents, left_out) = self.plan(MOST_TIMED);
+        let times = extents
+            .iter()
+            .map(|extent| self.reads_of(extent.file).charge.of(extent.len));
+        let time = times.fold(Duration::ZERO, Duration::saturating_add);
+        (left_out == 0).then_some(time)
     }
 
     fn reads_of(&self, file: u32) -> DiskReads {
@@ -386,6 +410,35 @@ mod tests {
     use brisk_image::Limits;
 
     use super::*;
+
+    #[test]
+    fn the_disk_takes_as_long_as_it_charges() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let time = |root: &std::path::Path, len: u64, charge: DiskCharge| {
+            let text = format!(
+                r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
+"roots": [["{}", "directory"]], "directories": [], "files": [[0, "app", {len}, null]],
+"steps": [["pages", 0, 0, 10, 1, 1], ["pages", 0, {}, 15, 1, 1]]}}"#,
+                root.display(),
+                len.div_ceil(PAGE) - 15,
+            );
+            let profile = Profile::from_text(text.as_bytes(), &Limits::of_profiles());
+            let replay = Replay::new(profile.expect("a profile"), &[], charge);
+            replay.expect("a replay").disk_time()
+        };
+        let charge = |bytes, operations| DiskCharge {
+            bytes_per_second: std::num::NonZeroU64::new(bytes),
+            operations_per_second: std::num::NonZeroU64::new(operations),
+        };
+        // 25 pages in two reads: 100 ms for the bytes and 2 ms for the operations.
+        let known = charge(25 * PAGE * 10, 1000);
+        let len = 100 << 20;
+        let here = directory.path();
+        assert_eq!(time(here, len, known), Some(Duration::from_millis(102)));
+        // Half of it is what is usual for a disk of its kind.
+        assert_eq!(time(here, len, charge(1, 0)), None);
+        assert_eq!(time(here, len, charge(0, 0)), None);
+    }
 
     #[test]
     fn a_profile_of_the_system_does_not_record_a_directory_completely() {

@@ -10,7 +10,8 @@ use std::{env, fs};
 
 use anyhow::{Context, ensure};
 use brisk_mount::{
-    DiskCharge, LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks, Replay, with_reasons,
+    DiskCharge, LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Replay,
+    with_reasons,
 };
 use clap::Subcommand;
 use indicatif::BinaryBytes;
@@ -343,8 +344,13 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
 
 /// What brisk does at the next launch, as a word and for people.
 fn state(pack: &LearnedPack) -> (&'static str, String) {
-    if pack.is_small {
-        let text = "left alone: it reads so little that nothing can be gained";
+    if let Some(why) = pack.left_alone {
+        let text = match why {
+            LeftAlone::Short => {
+                "left alone: the disk gives all that it reads in so short a time that nothing can be gained"
+            }
+            _ => "left alone: it reads so little that nothing can be gained",
+        };
         ("small", text.to_owned())
     } else if pack.is_learning {
         let text = "learning: brisk has not seen all that the program reads, so the next start is observed, too";

@@ -17,9 +17,9 @@ use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
     BackgroundReplay, Effort, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedOf,
-    LearnedPacks, Learning, Notice, ObservationEnd, Observe, Observed, PlainLaunch, Replay,
-    RootedLaunch, Session, SessionFill, SessionImage, Trace, Wholeness, gives_rights, sessions,
-    with_reasons,
+    LearnedPacks, Learning, LeftAlone, Notice, ObservationEnd, Observe, Observed, ObservedLaunch,
+    PlainLaunch, Replay, RootedLaunch, Session, SessionFill, SessionImage, Trace, Wholeness,
+    gives_rights, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -498,11 +498,17 @@ fn learn_or_replay(args: &Args, launch: &DirectLaunch, learned: Learned) -> anyh
             }
             return observe(args, launch, learning, learned, Some(path));
         }
-        KnownLaunch::Small => {
+        KnownLaunch::LeftAlone(why) => {
             if args.verbose {
-                say(
-                    "this program reads so little that a replay gains nothing; brisk auto forget has it observed again",
-                );
+                let why = match why {
+                    LeftAlone::Short => {
+                        "the disk gives all that this program reads in so short a time"
+                    }
+                    _ => "this program reads so little",
+                };
+                say(&format!(
+                    "{why} that a replay gains nothing; brisk auto forget has it observed again"
+                ));
             }
             match launch.exec()? {}
         }
@@ -560,23 +566,28 @@ fn observe(
     // In the other process, which can tell nobody. If something cannot be written, the next launch is observed again.
     let keep = move |observed: Observed| {
         let Learned { key, of, name } = learned;
-        let recording = match observed.end {
+        let wholeness = match observed.end {
             ObservationEnd::Cost => Wholeness::WithGaps {
                 read: observed.unseen,
             },
             _ => Wholeness::Whole,
         };
         let profile = observed.profile;
+        // Measures the disk now, because the next run has no time for it. If it cannot be measured, brisk takes
+        // what is usual for a disk of its kind.
+        let replay = Replay::new(profile.clone(), &[], charge);
+        replay.and_then(|replay| replay.measure(false)).ok();
+        let recording = ObservedLaunch {
+            profile: &profile,
+            wholeness,
+            charge,
+        };
         packs
-            .keep_profile(&key, of, &name, &profile, recording, learning.limit)
+            .keep_profile(&key, of, &name, recording, learning.limit)
             .ok();
         if let Some(held) = held {
             LearnedPacks::has_observed(&held);
         }
-        // Measures the disk now, because the next run has no time for it. If it cannot be measured, brisk takes
-        // what is usual for a disk of its kind.
-        let replay = Replay::new(profile, &[], charge);
-        replay.and_then(|replay| replay.measure(false)).ok();
     };
     let mut plan = Observe::new(launch.command().to_vec());
     plan.held = observing;
