@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use brisk_io::coarse_seconds;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fchmod, fstat, openat, statat};
 use rustix::io::Errno;
 
@@ -111,6 +112,10 @@ pub(crate) struct Listed {
     pub(crate) len: u64,
 }
 
+/// The time at which a name of a directory came or went, in seconds since 1970 and nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NameChange(i64, u64);
+
 /// The directory of a cache, which nobody writes to who is not trusted.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -154,6 +159,14 @@ impl Directory {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// When a name in it last came or went. None if that was less than two seconds ago: more may happen that the clock of the
+    /// filesystem does not tell from it.
+    pub(crate) fn last_change(&self) -> io::Result<Option<NameChange>> {
+        let stat = fstat(&self.fd).map_err(|e| self.told(".", e.into()))?;
+        let is_over = stat.st_mtime.saturating_add(2) <= coarse_seconds();
+        Ok(is_over.then_some(NameChange(stat.st_mtime, stat.st_mtime_nsec)))
     }
 
     /// Writes the names in it to the disk.

@@ -122,8 +122,9 @@ impl Store {
         }
         let process = self.process()?;
         self.reopen_index(process)?;
+        let change = self.directory.last_change()?;
         let mut view = process.view_mut();
-        self.drop_gone(&mut view, None)?;
+        self.drop_gone(&mut view, change, None)?;
         let sets = u64::from(crate::format::index_header::SETS);
         if let Some(index) = &view.index {
             stat.slots = u64::from(index.header.blocks) * sets * u64::from(WAYS);

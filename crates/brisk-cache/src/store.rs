@@ -11,7 +11,7 @@ use brisk_io::{Filesystem, PerProcess};
 
 use crate::clock::{Minute, now};
 use crate::counters::Counters;
-use crate::directory::{Directory, FileId, INDEX};
+use crate::directory::{Directory, FileId, INDEX, NameChange};
 use crate::disk::Disk;
 use crate::first_look::FirstLook;
 use crate::format::PAGE;
@@ -67,6 +67,8 @@ pub(crate) struct View {
     pinned: Vec<Weak<Segment>>,
     /// A segment that was opened for a first look, and is not mapped. Whoever opens one next takes it, or drops it.
     kept: Option<SegmentFile>,
+    /// The last change of a name, before which every file of `segments` was there.
+    all_there: Option<NameChange>,
     /// How often a file was opened.
     opened: usize,
 }
@@ -214,6 +216,7 @@ impl Store {
                 segments: HashMap::default(),
                 pinned: Vec::new(),
                 kept: kept.segment,
+                all_there: None,
                 opened: 0,
             }),
             writer: Mutex::new(None),
@@ -248,11 +251,12 @@ impl Store {
         let named = self.directory.id_of(INDEX)?;
         let has = |view: &View| view.index.as_ref().map(|index| index.id);
         if has(&process.view()) != named || named.is_none() {
+            let change = self.directory.last_change()?;
             let index = Index::open(&self.directory, process.reading.is_mapped())?;
             let mut view = process.view_mut();
             view.index = index.map(Arc::new);
             // Whoever made it may have removed files, too.
-            self.drop_gone(&mut view, None)?;
+            self.drop_gone(&mut view, change, None)?;
         }
         Ok(has(&process.view()))
     }
@@ -267,6 +271,7 @@ impl Store {
         #[cfg(test)]
         tests::before_opening();
         let kept = process.view_mut().kept.take();
+        let change = self.directory.last_change()?;
         let opened = match kept.filter(|kept| kept.has(slot)) {
             Some(file) => Segment::of_file(file, reading),
             None => Segment::open(&self.directory, slot.kind, slot.segment, reading),
@@ -288,14 +293,23 @@ impl Store {
         view.segments.insert(slot.segment, Arc::new(segment));
         view.opened = view.opened.wrapping_add(1);
         if view.segments.len() <= LOOKED_AT || view.opened.is_multiple_of(LOOKED_AT) {
-            self.drop_gone(&mut view, Some(slot.segment))?;
+            self.drop_gone(&mut view, change, Some(slot.segment))?;
         }
         Ok(Opened::There)
     }
 
-    /// Drops the maps of segments whose files are gone. A hit that pins one keeps it.
-    pub(crate) fn drop_gone(&self, view: &mut View, but: Option<u64>) -> io::Result<()> {
+    /// Drops the maps of segments whose files are gone. A hit that pins one keeps it. `change` was the last one when the newest
+    /// file, `but`, was not open yet.
+    pub(crate) fn drop_gone(
+        &self,
+        view: &mut View,
+        change: Option<NameChange>,
+        but: Option<u64>,
+    ) -> io::Result<()> {
         view.kept = None;
+        if change.is_some() && change == view.all_there {
+            return Ok(());
+        }
         let mut gone = Vec::new();
         for (&number, segment) in &view.segments {
             if Some(number) != but && !self.has_name(segment)? {
@@ -305,11 +319,14 @@ impl Store {
         for number in gone {
             view.forget(number);
         }
+        view.all_there = change;
         Ok(())
     }
 
     /// Whether the file of a segment still has its name. Numbers are never used again.
     pub(crate) fn has_name(&self, segment: &Segment) -> io::Result<bool> {
+        #[cfg(test)]
+        tests::NAMES.set(tests::NAMES.get() + 1);
         let name = file_name(segment.header.kind, segment.header.number);
         Ok(self.directory.id_of(&name)?.is_some())
     }
@@ -324,9 +341,10 @@ impl Store {
     #[cold]
     pub(crate) fn drop_old_maps(&self, process: &Process, minute: Minute) {
         process.looked.store(minute, Ordering::Relaxed);
-        let is_open = self.reopen_index(process);
-        if is_open.is_ok() {
-            self.drop_gone(&mut process.view_mut(), None).ok();
+        if self.reopen_index(process).is_ok()
+            && let Ok(change) = self.directory.last_change()
+        {
+            self.drop_gone(&mut process.view_mut(), change, None).ok();
         }
     }
 }
@@ -392,7 +410,7 @@ fn segment_len(options: &CacheOptions) -> io::Result<u64> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     use crate::{About, Cache, CacheOptions};
 
@@ -422,7 +440,55 @@ pub(crate) mod tests {
         }
     }
 
+    #[test]
+    fn an_opening_asks_for_names_only_if_one_has_come_or_gone() {
+        let home = tempfile::tempdir().unwrap();
+        let options = CacheOptions::new().limit(16 << 20).segment_len(64 << 10);
+        let open = || Cache::open(home.path(), options.clone()).unwrap();
+        let writer = open();
+        let keys: Vec<[u8; 1]> = (0..10).map(|n| [n]).collect();
+        for key in &keys {
+            writer.insert(key, &[7; 15_000], About::default()).unwrap();
+        }
+        let set_back = || {
+            let then = rustix::fs::Timespec {
+                tv_sec: brisk_io::coarse_seconds() - 100,
+                tv_nsec: 0,
+            };
+            let times = rustix::fs::Timestamps {
+                last_access: then,
+                last_modification: then,
+            };
+            let directory = std::fs::File::open(home.path()).unwrap();
+            rustix::fs::futimens(&directory, &times).unwrap();
+        };
+        set_back();
+        let reader = open();
+        NAMES.set(0);
+        // In two files.
+        for key in &keys[..8] {
+            assert!(reader.get(key).unwrap().is_some());
+        }
+        let mapped = |number| {
+            let view = reader.store.process().unwrap().view();
+            (view.segments.len(), view.segments.contains_key(&number))
+        };
+        let slot = reader
+            .store
+            .slot_of(&keys[0], crate::lookup::Patience::Wait);
+        let number = slot.unwrap().unwrap().segment;
+        assert_eq!(mapped(number), (2, true));
+        assert_eq!(NAMES.get(), 0);
+        std::fs::remove_file(home.path().join(crate::directory::segment_name(number))).unwrap();
+        // In a third file.
+        assert!(reader.get(&keys[9]).unwrap().is_some());
+        assert_eq!(NAMES.get(), 2);
+        assert_eq!(mapped(number), (2, false));
+    }
+
     thread_local! {
+        /// How often this thread has asked whether a file has its name.
+        pub(crate) static NAMES: Cell<usize> = const { Cell::new(0) };
         /// What happens once in this thread, between the look at a slot and the opening of its segment.
         pub(crate) static BEFORE_OPENING: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
     }
