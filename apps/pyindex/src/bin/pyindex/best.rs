@@ -87,13 +87,10 @@ fn choices(
     pages: &[anyhow::Result<Found>],
 ) -> Vec<io::Result<Option<Choice>>> {
     let looked: Vec<_> = requirements.iter().zip(pages).collect();
-    in_parts(&looked, |looked| {
-        let mut chooser = environment.chooser.clone();
-        let choices = looked.iter().map(|(requirement, page)| match page {
-            Ok(Some(page)) => chooser.choose(&page.view()?, &wanted(&args.target, requirement)),
-            Ok(None) | Err(_) => Ok(None),
-        });
-        choices.collect()
+    let begin = || environment.chooser.clone();
+    in_parts(&looked, begin, |chooser, (requirement, page)| match page {
+        Ok(Some(page)) => chooser.choose(&page.view()?, &wanted(&args.target, requirement)),
+        Ok(None) | Err(_) => Ok(None),
     })
 }
 

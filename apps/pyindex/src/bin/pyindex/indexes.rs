@@ -179,11 +179,10 @@ impl Indexes {
         &self,
         names: &[&ProjectName],
     ) -> anyhow::Result<Vec<anyhow::Result<Found>>> {
-        let mut pages: Vec<Option<anyhow::Result<Found>>> = in_parts(names, |names| {
-            let mut address = String::new();
-            let stored = names.iter().map(|name| self.stored(name, &mut address));
-            stored.map(|found| found.map(Ok)).collect()
-        });
+        let mut pages: Vec<Option<anyhow::Result<Found>>> =
+            in_parts(names, String::new, |address, name| {
+                self.stored(name, address).map(Ok)
+            });
         let missing: Vec<usize> = (0..names.len()).filter(|&at| pages[at].is_none()).collect();
         if !missing.is_empty() {
             self.runtime()?.block_on(async {

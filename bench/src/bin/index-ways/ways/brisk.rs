@@ -132,19 +132,16 @@ impl IndexWay for Brisk {
         // SAFETY: only this experiment writes to the directory, by this same crate.
         let cache = unsafe { Cache::open_mapped(&self.directory, options) }?;
         let client = Client::build(cache, Options::private()).finish();
-        let stored = in_parts(&self.packages, |packages| {
-            let mut chooser = self.chooser.clone();
-            let stored = packages.iter().map(|package| {
-                let table = client.layer().find_as(&Request {
-                    method: &Method::GET,
-                    url: &package.url,
-                    headers: &self.headers,
-                });
-                table
-                    .map(|table| chosen(&mut chooser, package, table))
-                    .transpose()
+        let begin = || self.chooser.clone();
+        let stored = in_parts(&self.packages, begin, |chooser, package| {
+            let table = client.layer().find_as(&Request {
+                method: &Method::GET,
+                url: &package.url,
+                headers: &self.headers,
             });
-            stored.collect()
+            table
+                .map(|table| chosen(chooser, package, table))
+                .transpose()
         });
         let mut all = stored.into_iter().collect::<Result<Vec<_>>>()?;
         let missing: Vec<usize> = (0..all.len()).filter(|&at| all[at].is_none()).collect();
