@@ -35,7 +35,7 @@ use super::machine::Machine;
 use super::reclaim;
 use super::undo::Undo;
 use brisk::{Rate, say, write_whole};
-use plan::{Contents, Fit, TURNS, fit};
+use plan::{Contents, Fit, TURNS, fit, runs_for_one};
 use results::{CacheRun, CacheSettings, Counted, Setting, Stored};
 use worker::{Job, Work, rounds};
 
@@ -443,12 +443,13 @@ impl Turning<'_> {
             }
         }
         let names: Vec<_> = figures.iter().map(|figure| figure.name()).collect();
-        for repetition in 0..self.lab.runs {
+        let for_one = figures.iter().map(|&figure| runs_for_one(figure)).max();
+        let repetitions = self.lab.runs.saturating_mul(for_one.unwrap_or(1));
+        for repetition in 0..repetitions {
             self.lab.say(&format!(
-                "{}: {}/{}",
+                "{}: {}/{repetitions}",
                 names.join(" and "),
                 repetition + 1,
-                self.lab.runs
             ));
             rng.shuffle(&mut turns);
             for (place, turn) in turns.iter().enumerate() {

@@ -17,6 +17,16 @@ pub const TURNS: [&[Figure]; 10] = [
     &[Figure::Cold],
 ];
 
+/// How many runs stand for one of the experiment. A run that is over in microseconds, or that depends on where the kernel has
+/// put the pages of its process, says little: its figure gets more of them.
+pub fn runs_for_one(figure: Figure) -> u32 {
+    match figure {
+        Figure::Open | Figure::OpenFew | Figure::OpenMany => 10,
+        Figure::Get => 3,
+        _ => 1,
+    }
+}
+
 /// What the directory holds that a figure reads or changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contents {

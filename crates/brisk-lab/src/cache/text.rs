@@ -1,5 +1,7 @@
 //! Results as tables, in plain text and in Markdown, and as pictures.
 
+use std::collections::BTreeMap;
+
 use super::super::answers::too_few;
 use super::super::load::answers::interval;
 use super::super::reclaim;
@@ -369,16 +371,31 @@ fn stored(results: &CacheResults) -> Table<4> {
 
 /// What a reader must know about all tables.
 fn conditions(results: &CacheResults) -> String {
-    let last = results.runs.iter().map(|run| run.repetition).max();
-    let made = last.map_or(0, |last| last.saturating_add(1));
+    let mut made = BTreeMap::new();
+    for run in &results.runs {
+        let Some(row) = results.rows.get(run.row) else {
+            continue;
+        };
+        let most: &mut u32 = made.entry(row.figure).or_default();
+        *most = (*most).max(run.repetition.saturating_add(1));
+    }
+    let least = made.values().copied().min().unwrap_or(0);
+    let more = made.iter().filter(|&(_, &runs)| runs > least);
+    let more: Vec<_> = more
+        .map(|(figure, runs)| format!("{runs} of {}", figure.name()))
+        .collect();
+    let more = match more.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", more.join(", ")),
+    };
     let mut text = format!(
-        "{} runs of each, in turns, on {}. Every run has a process of its own and checks what it reads.{}{} Allocations are \
+        "{} runs of each{more}, in turns, on {}. Every run has a process of its own and checks what it reads.{}{} Allocations are \
          those of Rust: C libraries have others. Allocations, system calls and processor time are those of one operation; \
          the kernel counts processor time in ticks of some ms for short runs. Bytes are counted up to the last update, and \
          on the device up to a sync behind it: what closing a store writes is not among them.",
-        made,
+        least,
         results.machine.filesystem,
-        too_few(made as usize),
+        too_few(least as usize),
         reclaim::sentence(&results.stopped)
     );
     if results.rows.iter().any(|row| row.figure == Figure::Cold) {

@@ -21,6 +21,8 @@ With --rivals, a program of bench/ adds lmdb (heed), lmdb-one-txn (the same, whi
 cacache, and files-rkyv, whose tables rkyv checks. It does all jobs, so each store is opened by the same program. The lab \
 counts system calls (with strace) and, in a second program beside that of --rivals, allocations, in runs that it does not \
 time. It says which store it left out of which figure, and why.\n\n\
+An opening is over in microseconds, and a warm get depends on where the kernel puts pages: for each run of --runs, the lab \
+makes ten of the openings, and three of the warm gets.\n\n\
 Before and after a warm run, all files of the store are in memory, or the run is repeated. Before a cold one, none is. As \
 root, the lab then empties the caches of the whole system, so that names and attributes are gone as well.\n\n\
 --disk limits the disk for the figure cold and needs root. OUT/cache.json has every run, and OUT/report.html has pictures, \
