@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, WaitOptions, getpid, getsid, set_child_subreaper, waitpid};
+use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
 
 /// How long a process may take from giving up its program to its end. If it takes longer, only its first thread has
 /// ended, and the process goes on.
@@ -24,14 +24,15 @@ pub fn adopt(all: bool) -> Result<()> {
 
 /// Waits for the adopted processes that have ended, or are about to.
 pub fn reap() -> Result<()> {
-    let session = getsid(None).context("cannot find the lab's own session")?;
+    let session = own_session()?;
     for entry in fs::read_dir("/proc").context("cannot list processes")? {
         let process = entry?.path();
         // It may have gone meanwhile.
         let Ok(text) = fs::read_to_string(process.join("stat")) else {
             continue;
         };
-        let Some(child) = child_of(&text, getpid()) else {
+        let Some(child) = Process::of(&text).filter(|process| process.parent == Some(getpid()))
+        else {
             continue;
         };
         // A process that ends has no program any more.
@@ -41,6 +42,15 @@ pub fn reap() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The session of the lab. It is `None` if its leader is outside this PID namespace, as for what is started in a container
+/// from outside, and if init has begun no session. `/proc` and `getsid` then say 0, which rustix's `getsid` does not allow.
+fn own_session() -> Result<Option<Pid>> {
+    let stat =
+        fs::read_to_string("/proc/self/stat").context("cannot find the lab's own session")?;
+    let own = Process::of(&stat).context("/proc/self/stat does not name the lab's session")?;
+    Ok(own.session)
 }
 
 fn wait_for(pid: Pid) -> Result<()> {
@@ -55,35 +65,34 @@ fn wait_for(pid: Pid) -> Result<()> {
     }
 }
 
-/// A child of the lab.
+/// What a `/proc/PID/stat` says. Processes outside this PID namespace are `None`.
 #[derive(Debug, PartialEq, Eq)]
-struct ChildProcess {
+struct Process {
     pid: Pid,
+    parent: Option<Pid>,
     group: Option<Pid>,
     session: Option<Pid>,
 }
 
-impl ChildProcess {
-    /// Whether the lab has started it, and waits for it elsewhere. Such a process leads a group in the lab's session. An
-    /// adopted one has left the session, or is in the group of its program.
-    fn is_own(&self, session: Pid) -> bool {
-        self.session == Some(session) && self.group == Some(self.pid)
+impl Process {
+    fn of(stat: &str) -> Option<Self> {
+        // The name between the parentheses may have any characters.
+        let (pid, _) = stat.split_once(' ')?;
+        let (_, fields) = stat.rsplit_once(')')?;
+        let mut numbers = fields.split_whitespace().skip(1).map(number);
+        Some(Self {
+            pid: number(pid)?,
+            parent: numbers.next()?,
+            group: numbers.next()?,
+            session: numbers.next()?,
+        })
     }
-}
 
-/// The process that a `/proc/PID/stat` describes, if it is a child of `parent`.
-fn child_of(stat: &str, parent: Pid) -> Option<ChildProcess> {
-    // The name between the parentheses may have any characters.
-    let (pid, _) = stat.split_once(' ')?;
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut numbers = fields.split_whitespace().skip(1).map(number);
-    let mut next = || numbers.next().flatten();
-    (next() == Some(parent)).then_some(())?;
-    Some(ChildProcess {
-        pid: number(pid)?,
-        group: next(),
-        session: next(),
-    })
+    /// Whether it is a child that the lab has started, and waits for elsewhere. Such a process leads a group in the lab's
+    /// session. An adopted one has left the session, or is in the group of its program.
+    fn is_own(&self, session: Option<Pid>) -> bool {
+        self.session == session && self.group == Some(self.pid)
+    }
 }
 
 fn number(text: &str) -> Option<Pid> {
@@ -94,31 +103,37 @@ fn number(text: &str) -> Option<Pid> {
 mod tests {
     use super::*;
 
+    fn pid(number: i32) -> Option<Pid> {
+        Pid::from_raw(number)
+    }
+
     #[test]
-    fn children_are_told_from_other_processes_whatever_their_names_are() {
-        let pid = |number| Pid::from_raw(number);
-        let stat = "71 (a) 1 (b) Z 9 60 50 0 -1 4228108";
-        let child = ChildProcess {
+    fn processes_are_read_whatever_their_names_are() {
+        let process = |parent, session| Process {
             pid: pid(71).unwrap(),
+            parent,
             group: pid(60),
-            session: pid(50),
+            session,
         };
-        assert_eq!(child_of(stat, pid(9).unwrap()), Some(child));
-        for other in [1, 60, 71] {
-            assert_eq!(child_of(stat, pid(other).unwrap()), None);
-        }
-        assert_eq!(child_of("71 (a", pid(9).unwrap()), None);
+        let stat = "71 (a) 1 (b) Z 9 60 50 0 -1 4228108";
+        assert_eq!(Process::of(stat), Some(process(pid(9), pid(50))));
+        // Its parent and session are outside the container.
+        assert_eq!(
+            Process::of("71 (a) S 0 60 0 0 -1 4228108"),
+            Some(process(None, None))
+        );
+        assert_eq!(Process::of("71 (a"), None);
+        assert_eq!(Process::of("71 (a) Z 9 60"), None);
     }
 
     #[test]
     fn what_the_lab_has_started_is_not_reaped() {
-        let is_own = |stat: &str| {
-            let [lab, session] = [9, 50].map(|number| Pid::from_raw(number).unwrap());
-            child_of(stat, lab).unwrap().is_own(session)
-        };
-        // An X server of the lab, a helper of the program, a replay.
-        assert!(is_own("71 (Xvfb) Z 9 71 50 0"));
-        assert!(!is_own("71 (helper) Z 9 60 50 0"));
-        assert!(!is_own("71 (brisk-replay) Z 9 71 71 0"));
+        for session in [50, 0] {
+            let is_own = |stat: String| Process::of(&stat).unwrap().is_own(pid(session));
+            // An X server of the lab, a helper of the program, a replay.
+            assert!(is_own(format!("71 (Xvfb) Z 9 71 {session} 0")));
+            assert!(!is_own(format!("71 (helper) Z 9 60 {session} 0")));
+            assert!(!is_own("71 (brisk-replay) Z 9 71 71 0".to_owned()));
+        }
     }
 }

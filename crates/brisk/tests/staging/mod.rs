@@ -252,7 +252,11 @@ impl Stage {
             .arg(command.get_program())
             .args(command.get_args())
             .current_dir(self.dir.path())
-            .env("XDG_RUNTIME_DIR", self.runtime());
+            .envs(
+                command
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            );
         contained
     }
 
