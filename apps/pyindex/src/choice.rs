@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::file_name::Tail;
-use crate::known_tails::KnownTails;
+use crate::known_texts::KnownTexts;
 use crate::sort_key::{KeyFlags, SortKey};
 use crate::specifiers::{Specifiers, meets};
 use crate::table::{FileFlags, FileRow, IndexTable};
@@ -76,8 +76,8 @@ pub struct Choice {
 /// Chooses files for a target, in one table after another.
 ///
 /// What it finds out about distinct ends of names and distinct texts of requires-python it remembers for the table, so a
-/// file costs a few loads. Ends of names it remembers for other tables, too, because projects share them. It allocates for
-/// the largest table and for the ends that it has seen, and for no file.
+/// file costs a few loads, and for other tables, because projects share them. It allocates for the largest table and for the
+/// texts that it has seen, and for no file.
 ///
 /// The newest version wins that is allowed and has a file for the target, then the best tag, then the highest build
 /// number, then the last one of the page. Wheels come before source distributions. These are the rules of pip 26:
@@ -95,7 +95,9 @@ pub struct Chooser {
     /// By distinct text of requires-python: `UNKNOWN`, `NEVER`, or `TAKEN`.
     pythons: Vec<u32>,
     /// Ranks of the ends of names in all tables.
-    known_tails: KnownTails,
+    known_tails: KnownTexts,
+    /// `NEVER` or `TAKEN` for the texts of requires-python in all tables.
+    known_pythons: KnownTexts,
 }
 
 const UNKNOWN: u32 = 0;
@@ -123,7 +125,8 @@ impl Chooser {
             target: Arc::new(target),
             ranks: Vec::new(),
             pythons: Vec::new(),
-            known_tails: KnownTails::default(),
+            known_tails: KnownTexts::default(),
+            known_pythons: KnownTexts::default(),
         }
     }
 
@@ -181,8 +184,8 @@ impl Chooser {
             }
             let mut best: Option<(Choice, u32)> = None;
             let mut yanked: Option<(Choice, u32)> = None;
-            for file in table.files_of(version)? {
-                let row = table.file_row(file)?;
+            let files = table.files_of(version)?;
+            for (file, row) in files.clone().zip(table.file_rows(files)?) {
                 let Verdict::Fit(rank) = self.verdict(table, wanted, row)? else {
                     continue;
                 };
@@ -252,9 +255,9 @@ impl Chooser {
 
     #[cold]
     fn rank(&mut self, table: &IndexTable<'_>, tail: usize) -> io::Result<u32> {
-        let text = table.tail(tail)?;
         let tags = &self.target.tags;
-        let rank = self.known_tails.rank(text, || rank_of(tags, text));
+        let find = || Ok::<_, io::Error>(rank_of(tags, table.tail(tail)?));
+        let rank = self.known_tails.rank(table.tail_bytes(tail)?, find)?;
         if let Some(known) = self.ranks.get_mut(tail) {
             *known = rank;
         }
@@ -268,14 +271,17 @@ impl Chooser {
         at: usize,
         requires: u32,
     ) -> io::Result<u32> {
-        let text = table.requires(requires)?.unwrap_or_default();
         let Target {
             python, key, flags, ..
         } = &*self.target;
-        let taken = match meets(text, *key, *flags, python) {
-            Ok(false) => NEVER,
-            Ok(true) | Err(_) => TAKEN,
+        let find = || {
+            let text = table.requires(requires)?.unwrap_or_default();
+            Ok::<_, io::Error>(match meets(text, *key, *flags, python) {
+                Ok(false) => NEVER,
+                Ok(true) | Err(_) => TAKEN,
+            })
         };
+        let taken = self.known_pythons.rank(table.requires_bytes(at)?, find)?;
         if let Some(known) = self.pythons.get_mut(at) {
             *known = taken;
         }
@@ -340,8 +346,8 @@ impl Chooser {
         let prereleases = wanted.prereleases || wanted.specifiers.names_prerelease();
         let mut counts = Counts::default();
         let mut python = None;
-        for file in table.files_of(version)? {
-            let row = table.file_row(file)?;
+        let files = table.files_of(version)?;
+        for (file, row) in files.clone().zip(table.file_rows(files)?) {
             match self.verdict(table, wanted, row)? {
                 Verdict::Fit(_) if row.flags & FileFlags::YANKED != 0 => {
                     counts.yanked += 1;
@@ -486,12 +492,19 @@ impl fmt::Display for Why<'_> {
 /// How many versions have keys up to this one.
 fn last(table: &IndexTable<'_>, greatest: u128) -> io::Result<usize> {
     let (mut from, mut to) = (0, table.versions());
+    let mut step = 1;
     while from < to {
-        let middle = from + (to - from) / 2;
-        if table.version_row(middle)?.key.get() <= greatest {
-            from = middle + 1;
+        // Most specifiers allow one of the newest: first ever further from there, then in the middle of what is left.
+        let at = if from == 0 {
+            to.saturating_sub(step)
         } else {
-            to = middle;
+            from + (to - from) / 2
+        };
+        if table.version_row(at)?.key.get() <= greatest {
+            from = at + 1;
+        } else {
+            to = at;
+            step *= 2;
         }
     }
     Ok(from)

@@ -1,23 +1,23 @@
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 /// How many bytes of texts are remembered: the wheels of 266 real projects have 1,807 ends of names, with 91 KB.
 const MOST: usize = 1 << 20;
 
-/// How many ends of names there is room for from the first one on: the pages of most projects have fewer. Their texts have some
-/// 50 bytes each.
+/// How many texts there is room for from the first one on: the pages of most projects have fewer. They have some 50 bytes each.
 const FIRST: usize = 100;
 
-/// Ranks of ends of names. It allocates as it grows, and not for each.
+/// Ranks of texts. It allocates as it grows, and not for each.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct KnownTails {
+pub(crate) struct KnownTexts {
     /// All texts, one behind the other.
-    texts: String,
-    /// By the hash of a text: where the text is, and its rank. Of two texts with one hash, the first is known.
-    ranks: HashMap<u64, Known>,
-    hasher: RandomState,
+    texts: Vec<u8>,
+    ranks: HashTable<Known>,
+    hasher: DefaultHashBuilder,
 }
 
+/// Where a text is, and its rank.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     start: usize,
@@ -25,29 +25,42 @@ struct Known {
     rank: u32,
 }
 
-impl KnownTails {
+impl KnownTexts {
     /// The rank of a text, which `find` finds if it is not known.
-    pub(crate) fn rank(&mut self, text: &str, find: impl FnOnce() -> u32) -> u32 {
-        let hash = self.hasher.hash_one(text);
-        let known = self.ranks.get(&hash);
-        if let Some(known) = known
-            && self.texts.get(known.start..known.end) == Some(text)
-        {
-            return known.rank;
+    ///
+    /// # Errors
+    ///
+    /// Those of `find`.
+    pub(crate) fn rank<E>(
+        &mut self,
+        text: &[u8],
+        find: impl FnOnce() -> Result<u32, E>,
+    ) -> Result<u32, E> {
+        let Self {
+            texts,
+            ranks,
+            hasher,
+        } = self;
+        let of = |known: &Known| texts.get(known.start..known.end).unwrap_or_default();
+        let hash = hasher.hash_one(text);
+        if let Some(known) = ranks.find(hash, |known| of(known) == text) {
+            return Ok(known.rank);
         }
-        let is_taken = known.is_some();
-        let rank = find();
-        let start = self.texts.len();
+        let rank = find()?;
+        let start = texts.len();
         let end = start.saturating_add(text.len());
-        if !is_taken && end <= MOST {
-            if self.ranks.is_empty() {
-                self.ranks.reserve(FIRST);
-                self.texts.reserve(50 * FIRST);
+        if end <= MOST {
+            let hash_of = |known: &Known| hasher.hash_one(of(known));
+            if ranks.is_empty() {
+                ranks.reserve(FIRST, hash_of);
             }
-            self.texts.push_str(text);
-            self.ranks.insert(hash, Known { start, end, rank });
+            ranks.insert_unique(hash, Known { start, end, rank }, hash_of);
+            if texts.is_empty() {
+                texts.reserve(50 * FIRST);
+            }
+            texts.extend_from_slice(text);
         }
-        rank
+        Ok(rank)
     }
 }
 
@@ -57,17 +70,20 @@ mod tests {
 
     #[test]
     fn a_text_is_found_once() {
-        let mut known = KnownTails::default();
+        let mut known = KnownTexts::default();
         let texts: Vec<String> = (0..1_000).map(|n| format!("-cp{n}-none-any.whl")).collect();
+        let mut found =
+            |text: &str, rank: Option<u32>| known.rank(text.as_bytes(), || rank.ok_or(()));
+        assert_eq!(found(&texts[0], None), Err(()));
         for (rank, text) in (0..).zip(&texts) {
-            assert_eq!(known.rank(text, || rank), rank);
+            assert_eq!(found(text, Some(rank)), Ok(rank));
         }
         for (rank, text) in (0..).zip(&texts) {
-            assert_eq!(known.rank(text, || panic!("it is known")), rank);
+            assert_eq!(found(text, None), Ok(rank));
         }
         let long = "x".repeat(MOST);
-        assert_eq!(known.rank(&long, || 1), 1);
-        assert_eq!(known.rank(&long, || 2), 2);
-        assert_eq!(known.rank(&texts[0], || 3), 0);
+        assert_eq!(found(&long, Some(1)), Ok(1));
+        assert_eq!(found(&long, Some(2)), Ok(2));
+        assert_eq!(found(&texts[0], None), Ok(0));
     }
 }

@@ -49,7 +49,7 @@ small factor of its length. A table that is damaged gives errors or wrong answer
 
 mod choice;
 mod file_name;
-mod known_tails;
+mod known_texts;
 mod page;
 mod parts;
 mod project_name;

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use brisk_cache::{Stored, ValueParts, fingerprint};
 use zerocopy::little_endian::U32;
@@ -15,8 +16,8 @@ pub struct PackageTable;
 
 impl Stored for PackageTable {
     const FINGERPRINT: u64 = fingerprint(
-        "package table 2: header, tails, requires, their texts, versions (key, first, flags), files (tail, requires, \
-         flags), version texts, prefixes, stems, records, heap",
+        "package table 3: header, requires, tails, their texts, versions (key, first, flags), files, the newest first \
+         (tail, requires, flags), version texts, prefixes, stems, records, heap",
     );
     type View<'a> = IndexTable<'a>;
 
@@ -147,8 +148,8 @@ impl<'a> IndexTable<'a> {
     fn place(value: ValueParts<'a>, header: &Header) -> Option<Self> {
         let mut at = size_of::<Header>();
         let [kind, project, version, form] = header.left_out.map(U32::get);
-        let tails = Column::place("end of name", &mut at, header.tails)?;
         let requires = Column::place("requires-python", &mut at, header.requires)?;
+        let tails = Column::place("end of name", &mut at, header.tails)?;
         let texts = at;
         at = usize::try_from(header.texts.get()).ok()?.checked_add(at)?;
         let table = Self {
@@ -207,15 +208,16 @@ impl<'a> IndexTable<'a> {
     /// # Errors
     ///
     /// See [`IndexTable`].
-    pub fn files_of(&self, version: usize) -> io::Result<std::ops::Range<usize>> {
+    pub fn files_of(&self, version: usize) -> io::Result<Range<usize>> {
         let first = |at| -> io::Result<usize> {
-            if at == self.versions.rows {
-                return Ok(self.files.rows);
-            }
             let first = self.version_row(at)?.first.get();
             usize::try_from(first).map_err(|_| self.damaged("file", usize::MAX))
         };
-        let files = first(version)?..first(version.saturating_add(1))?;
+        let end = match version.checked_sub(1) {
+            None => self.files.rows,
+            Some(older) => first(older)?,
+        };
+        let files = first(version)?..end;
         if files.start > files.end || files.end > self.files.rows {
             return Err(self.damaged("files of version", version));
         }
@@ -226,12 +228,22 @@ impl<'a> IndexTable<'a> {
         self.row(self.files, at)
     }
 
+    /// Rows side by side.
+    pub(crate) fn file_rows(&self, files: Range<usize>) -> io::Result<&'a [FileRow]> {
+        self.rows(self.files, files)
+    }
+
     pub(crate) fn tails(&self) -> usize {
         self.tails.rows
     }
 
     pub(crate) fn tail(&self, at: usize) -> io::Result<&'a str> {
         self.text(self.texts, self.tails, at)
+    }
+
+    /// The same, not yet known to be text.
+    pub(crate) fn tail_bytes(&self, at: usize) -> io::Result<&'a [u8]> {
+        self.bytes(self.texts, self.tails, at)
     }
 
     pub(crate) fn requirements(&self) -> usize {
@@ -245,6 +257,11 @@ impl<'a> IndexTable<'a> {
         };
         let at = usize::try_from(at).map_err(|_| self.damaged("requires-python", usize::MAX))?;
         self.text(self.texts, self.requires, at).map(Some)
+    }
+
+    /// A text of requires-python, by its place. It is not yet known to be text.
+    pub(crate) fn requires_bytes(&self, at: usize) -> io::Result<&'a [u8]> {
+        self.bytes(self.texts, self.requires, at)
     }
 
     /// All that is known of a file of a version.
@@ -316,12 +333,27 @@ impl<'a> IndexTable<'a> {
         if at >= column.rows {
             return Err(self.damaged(column.name, at));
         }
+        let row = self.rows(column, at..at + 1)?.first();
+        row.ok_or_else(|| self.damaged(column.name, at))
+    }
+
+    /// Rows side by side.
+    #[inline]
+    fn rows<R: FromBytes + Immutable + KnownLayout + Unaligned>(
+        &self,
+        column: Column<R>,
+        rows: Range<usize>,
+    ) -> io::Result<&'a [R]> {
+        let Range { start, end } = rows;
+        if start > end || end > column.rows {
+            return Err(self.damaged(column.name, start));
+        }
         // By invariant 1, nothing overflows.
-        let start = column.at + at * size_of::<R>();
+        let at = |row| column.at + row * size_of::<R>();
         self.value
-            .part(start..start + size_of::<R>())?
-            .and_then(|bytes| R::ref_from_bytes(bytes).ok())
-            .ok_or_else(|| self.damaged(column.name, at))
+            .part(at(start)..at(end))?
+            .and_then(|bytes| <[R]>::ref_from_bytes(bytes).ok())
+            .ok_or_else(|| self.damaged(column.name, start))
     }
 
     /// `among`: where the bytes begin that the spans of a column count from.
@@ -499,8 +531,8 @@ mod tests {
         assert_eq!(at, bytes.len());
         let expected = [
             ("header", 0),
-            (table.tails.name, table.tails.at),
             (table.requires.name, table.requires.at),
+            (table.tails.name, table.tails.at),
             ("texts", table.texts),
             (table.versions.name, table.versions.at),
             (table.files.name, table.files.at),

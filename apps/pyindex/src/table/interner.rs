@@ -19,6 +19,11 @@ impl Interner {
         Some(number)
     }
 
+    /// The text of a number that it has given.
+    pub(crate) fn text(&self, number: u32) -> &str {
+        &self.texts[number as usize]
+    }
+
     /// The texts in the order of their numbers.
     pub(crate) fn texts(&self) -> &[Box<str>] {
         &self.texts

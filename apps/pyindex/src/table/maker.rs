@@ -250,9 +250,9 @@ impl TableMaker {
 
         let (mut heap, mut texts) = (Heap::default(), Heap::default());
         let (mut versions, mut version_texts) = (Vec::new(), Vec::new());
-        let (mut files, mut records) = (Vec::new(), Vec::new());
-        let mut first = 0u32;
+        let mut first = count(self.files.len())?.get();
         for at in &order {
+            first -= count(files_of[*at].len())?.get();
             let (key, flags) = keys[*at];
             let row = VersionRow {
                 key: key.0.into(),
@@ -261,24 +261,41 @@ impl TableMaker {
             };
             versions.extend(row.as_bytes());
             version_texts.extend(heap.span(self.versions[*at].text.as_bytes())?.as_bytes());
-            for file in &files_of[*at] {
-                files.extend(self.files[*file].row.as_bytes());
-                first = first
-                    .checked_add(1)
-                    .ok_or(PageError::TooMany { what: "files" })?;
-            }
         }
-        let column = |texts: &[&Interner], heap: &mut Heap| -> Result<Vec<u8>, PageError> {
-            let mut column = Vec::new();
-            for text in texts.iter().flat_map(|texts| texts.texts()) {
-                column.extend(heap.span(text.as_bytes())?.as_bytes());
-            }
-            Ok(column)
-        };
-        let compared = column(&[&self.tails, &self.requires], &mut texts)?;
-        let others = column(&[&self.prefixes, &self.stems], &mut heap)?;
+
+        // A choice looks at the newest versions. So the rows and the texts of their files lie side by side.
+        let newest_first = || order.iter().rev().flat_map(|at| &files_of[*at]);
+        let (mut tails, mut requires) = (Interner::default(), Interner::default());
+        let mut files = Vec::new();
+        for file in newest_first() {
+            let FileRow {
+                tail,
+                requires: python,
+                flags,
+            } = self.files[*file].row;
+            let tail = tails.number(self.tails.text(tail.get()));
+            let python = match python.get().checked_sub(1) {
+                None => Some(0),
+                Some(number) => requires
+                    .number(self.requires.text(number))
+                    .and_then(|number| number.checked_add(1)),
+            };
+            // There are no more than in the order of the page.
+            let (Some(tail), Some(python)) = (tail, python) else {
+                return Err(PageError::TooMany { what: "texts" });
+            };
+            let row = FileRow {
+                tail: tail.into(),
+                requires: python.into(),
+                flags,
+            };
+            files.extend(row.as_bytes());
+        }
+        let compared = texts.column(&[&requires, &tails])?;
+        let others = heap.column(&[&self.prefixes, &self.stems])?;
         // Last, because nothing that is compared is in them.
-        for file in order.iter().flat_map(|at| &files_of[*at]) {
+        let mut records = Vec::new();
+        for file in newest_first() {
             let record = self.files[*file].record.clone();
             records.extend(heap.span(&self.records[record])?.as_bytes());
         }
@@ -286,8 +303,8 @@ impl TableMaker {
         let header = Header {
             versions: count(self.versions.len())?,
             files: count(self.files.len())?,
-            tails: count(self.tails.texts().len())?,
-            requires: count(self.requires.texts().len())?,
+            tails: count(tails.texts().len())?,
+            requires: count(requires.texts().len())?,
             texts: count(texts.bytes.len())?,
             prefixes: count(self.prefixes.texts().len())?,
             stems: count(self.stems.texts().len())?,
@@ -319,6 +336,15 @@ impl Heap {
             start,
             len: count(bytes.len())?,
         })
+    }
+
+    /// The spans of all these texts.
+    fn column(&mut self, texts: &[&Interner]) -> Result<Vec<u8>, PageError> {
+        let mut column = Vec::new();
+        for text in texts.iter().flat_map(|texts| texts.texts()) {
+            column.extend(self.span(text.as_bytes())?.as_bytes());
+        }
+        Ok(column)
     }
 }
 

@@ -1,9 +1,9 @@
 use zerocopy::little_endian::{U32, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a table begins with. What a choice looks at comes first, side by side: the distinct ends of names, the distinct texts
-/// of requires-python, the bytes of both, versions, and files. Behind it are the texts of versions, prefixes, stems, records,
-/// and the heap, up to the end.
+/// What a table begins with. What a choice looks at comes first, side by side: the distinct texts of requires-python, the
+/// distinct ends of names, the bytes of both, versions, and files. Behind it are the texts of versions, prefixes, stems,
+/// records, and the heap, up to the end. Texts of both kinds are in the order of the files that have them first.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Header {
@@ -26,13 +26,13 @@ pub(crate) struct Header {
 #[repr(C)]
 pub(crate) struct VersionRow {
     pub(crate) key: U128,
-    /// Its first file. Its files end where those of the next version begin.
+    /// Its first file. Its files end where those of the older version before it begin.
     pub(crate) first: U32,
     /// Of its key.
     pub(crate) flags: u8,
 }
 
-/// A file: what is compared of it.
+/// A file: what is compared of it. The files of the newest version come first.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct FileRow {
