@@ -18,8 +18,12 @@ use brisk::write_whole;
 /// How many rows a table for a first look may have.
 const MOST_ROWS: usize = 8;
 
-/// One table in Markdown, with a row for each program: the time from the directory, and for each other
-/// contender its ratio to that and the share of the avoidable time that is gone.
+/// What the share of the bound is.
+const OF_BOUND: &str = "Of bound is the share of what the same launch saves if all that it reads from the disk is in memory before: \
+    (directory cold - this) / (directory cold - bound).";
+
+/// One table in Markdown, with a row for each program: the time from the directory, and for each other contender its ratio to
+/// that, and the shares of the avoidable time and of the bound that are gone.
 pub fn summary(raws: &[Raw]) -> Result<String> {
     let all: Vec<_> = raws
         .iter()
@@ -64,6 +68,10 @@ pub fn summary(raws: &[Raw]) -> Result<String> {
         .collect::<String>();
     text += "\nRatios to the cold launch from the directory, with intervals of 95 %; behind them the share of the \
              avoidable time that is gone: (directory cold - this) / (directory cold - directory warm).";
+    if all.iter().any(|(_, app)| app.has_bounds()) {
+        text += " ";
+        text += OF_BOUND;
+    }
     let measured: Vec<_> = all.iter().map(|(raw, app)| (&raw.results, *app)).collect();
     let where_to = table::machines_of(&measured);
     text += &format!(" {}.\n", table::escaped_text(&where_to));
@@ -274,10 +282,7 @@ fn draw_app(page: &mut Page, raw: &Raw, app: &AppResults) {
          directory warm), in the same rounds.",
     );
     if app.has_bounds() {
-        page.note(
-            "Of bound is the share of what the same launch saves if all that it reads from the disk is in memory before: \
-             (directory cold - this) / (directory cold - bound).",
-        );
+        page.note(OF_BOUND);
     }
     draw_sizes(page, app);
     if let Some(timeline) = &app.timeline {
@@ -827,6 +832,12 @@ mod tests {
                  60 (40 to 80) | 1000 (900-1200) | 1.00 (0.90-1.10) | - | 123.5 | 1.00 |",
             ]
         );
+        let short = summary(std::slice::from_ref(&raw)).unwrap();
+        assert!(
+            short.contains("| 1.00 (0.90-1.10), 75 %, 60 % of bound |"),
+            "{short}"
+        );
+        assert!(short.contains(OF_BOUND), "{short}");
         let text = table::of(&raw.results);
         assert!(text.contains("  5000 (5000-5000)  "), "{text}");
         let html = page_of(&results);

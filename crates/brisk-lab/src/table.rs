@@ -159,13 +159,16 @@ pub fn escaped_text(text: &str) -> String {
     escaped(text).replace('|', "&#124;")
 }
 
-/// The ratio of a cold launch, and the share of the avoidable time that is gone.
+/// The ratio of a cold launch, the share of the avoidable time that is gone, and the same of the bound.
 pub fn ratio_and_gone(row: &Row) -> String {
-    let [_, ratio] = figure(row.cold.as_ref());
-    match row.share_gone {
-        Some(share) => format!("{ratio}, {:.0} %", share.value * 100.0),
-        None => ratio,
+    let [_, mut text] = figure(row.cold.as_ref());
+    let shares = [(row.share_gone, ""), (row.share_of_bound, " of bound")];
+    for (share, what) in shares {
+        if let Some(share) = share {
+            text += &format!(", {:.0} %{what}", share.value * 100.0);
+        }
     }
+    text
 }
 
 /// Where these were measured, and how often. What they have in common is said once.
