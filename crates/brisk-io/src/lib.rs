@@ -120,7 +120,8 @@ pub use mapping::{ImmutableMapping, Mapping};
 pub use need::{Form, Need, Touch};
 pub use open::open_at_once;
 pub use page_cache::{
-    Residency, cached_pages, evict, page_size, read_if_cached, residency, start_writeback,
+    Residency, cached_pages, ends_are_cached, evict, page_size, read_if_cached, residency,
+    start_writeback,
 };
 pub use per_process::PerProcess;
 pub use prefetch::{Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions};

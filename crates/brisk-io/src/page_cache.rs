@@ -173,11 +173,11 @@ pub fn read_if_cached(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<bo
 }
 
 /// Whether the first and the last of `len` bytes at `offset` are in the page cache, as reads tell that wait for no disk. This
-/// also tells of files that [`is_cached`] does not tell of. But where the answer is no, the kernel may begin to read what is
+/// also tells of files that [`cached_pages`] does not tell of. But where the answer is no, the kernel may begin to read what is
 /// missing, and what is behind.
 ///
 /// None if the filesystem has no such reads.
-pub(crate) fn ends_are_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
+pub fn ends_are_cached(file: &File, offset: u64, len: u64) -> Option<bool> {
     let last = offset.checked_add(len.checked_sub(1)?)?;
     for at in [offset, last] {
         let mut byte = [0];

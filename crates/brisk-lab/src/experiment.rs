@@ -710,7 +710,8 @@ impl Measuring<'_> {
             built_by: Vec::new(),
         };
         for _ in 0..MOST_LEARNING {
-            if learned == Learned::Nothing || self.stage.has_learned(&cache)? {
+            let starts = contender.built_by.len();
+            if self.stage.knows(learned, &cache, starts)? {
                 break;
             }
             self.stage.prepare_home(self.app)?;
@@ -723,8 +724,12 @@ impl Measuring<'_> {
             self.stage.tear_down(self.undo)?;
         }
         self.say(&format!(
-            "{}: {format}: learned from {} starts",
+            "{}: {format}: {} {}",
             self.app.name,
+            match learned {
+                Learned::Everything => "learned, starts:",
+                Learned::Nothing => "measured the disk, starts:",
+            },
             contender.built_by.len()
         ));
         Ok(contender)

@@ -50,7 +50,7 @@ pub enum Format {
 /// What `brisk run --auto` knows of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Learned {
-    /// Nothing: each start is the first one, and is observed.
+    /// Nothing of the program: each start is its first one, and is observed. It knows the disk.
     Nothing,
     /// All that it learns from starts like this one.
     Everything,

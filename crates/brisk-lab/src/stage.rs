@@ -582,18 +582,30 @@ impl Stage {
         Ok(path)
     }
 
-    /// Removes what programs have left in their cache directory, and what brisk has learned if it is to know nothing.
+    /// Removes what programs have left in their cache directory, and what brisk has learned of the program if it is to know
+    /// nothing. What it knows of the disk stays: it measures that once for all programs.
     pub fn prepare_cache(&self, start: &Start) -> Result<()> {
         let Start::Auto { learned, cache } = start else {
             return Ok(());
         };
-        empty(cache, |name| {
-            *learned == Learned::Everything && name == BRISK_CACHE
-        })
+        empty(cache, |name| name == BRISK_CACHE)?;
+        let of_brisk = cache.join(BRISK_CACHE);
+        match learned {
+            Learned::Nothing if of_brisk.exists() => empty(&of_brisk, |name| name == DISKS),
+            Learned::Nothing | Learned::Everything => Ok(()),
+        }
+    }
+
+    /// Whether brisk knows as much as it is to know below `cache`, after so many starts.
+    pub fn knows(&self, learned: Learned, cache: &Path, starts: usize) -> Result<bool> {
+        match learned {
+            Learned::Nothing => Ok(starts > 0),
+            Learned::Everything => self.has_learned(cache),
+        }
     }
 
     /// Whether brisk has nothing more to learn of the only program whose launches it has learned below `cache`.
-    pub fn has_learned(&self, cache: &Path) -> Result<bool> {
+    fn has_learned(&self, cache: &Path) -> Result<bool> {
         let mut list = self.brisk_of_session(&["auto", "list", "--json"]);
         list.env("XDG_CACHE_HOME", cache);
         let output = list.output().context("cannot start brisk auto list")?;
@@ -747,6 +759,9 @@ fn empty(directory: &Path, is_kept: impl Fn(&OsStr) -> bool) -> Result<()> {
 
 /// Where brisk keeps what it has learned, in the user's directory for caches.
 const BRISK_CACHE: &str = "brisk";
+
+/// Where it keeps there what disks charge.
+const DISKS: &str = "devices";
 
 /// The files that brisk has learned.
 fn learned_files(cache: &Path) -> Vec<PathBuf> {

@@ -473,6 +473,21 @@ fn what_brisk_reads_beside_the_program_is_counted() {
 }
 
 #[test]
+fn a_first_start_of_a_program_is_not_that_of_brisk() {
+    as_root(|stage| {
+        // brisk measures the disk by such a file, once for all programs.
+        fs::write(stage.path("tree/large"), vec![1; 8 << 20]).unwrap();
+        let mut arguments = reader("auto-first");
+        arguments.pop();
+        arguments.push("cat $BRISK_TREE/large > /dev/null");
+        let (raw, _) = measure(stage, &arguments);
+        // Measuring at each start would be more than a warm launch may read.
+        let runs = runs(&raw["apps"][0]);
+        assert!(runs.contains_key("auto-first warm"), "{runs:?}");
+    });
+}
+
+#[test]
 fn the_bound_is_of_a_new_session() {
     as_root(|stage| {
         let seen = stage.path("home/seen");

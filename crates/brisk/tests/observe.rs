@@ -114,6 +114,13 @@ fn a_launch_without_an_image_is_learned_wherever_its_files_lie() {
         assert_eq!(list[0]["state"], "learned");
         let shell = list[0]["image"].as_str().unwrap();
         assert!(shell.ends_with("/sh"), "{shell}");
+        until("a start without a replay", || {
+            let said = run();
+            said.contains("seems to be in memory; nothing is replayed")
+                .then_some(())
+        });
+        let big = fs::File::open(stage.path("big")).unwrap();
+        brisk_io::measure::evict_and_prove(&big).unwrap();
         let said = run();
         assert!(said.contains(" asked for in "), "{said}");
     });

@@ -758,6 +758,7 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
         assert!(said.contains(" asked for in "), "{said}");
         // Many files have changed now: brisk forgets the profile, and the next run makes a new one.
         some(2 * PAGE);
+        cold(&stage);
         let said = run();
         assert!(said.contains(" of another length"), "{said}");
         let deadline = Instant::now() + SOON;
@@ -778,13 +779,16 @@ fn a_launch_that_reads_much_else_is_added_to_what_was_learned() {
     each_user(|user| {
         let stage = stage_of(user);
         // It lives on, so that its accounts include what its child has read.
-        let script =
-            "#!/bin/sh\n[ -z \"$1\" ] || { cat \"$BRISK_TREE/data/$1\" > /dev/null; sleep 0.5; }\n";
+        let script = "#!/bin/sh\nfor file in own $1; do cat \"$BRISK_TREE/data/$file\" > /dev/null; done\n\
+                      [ -z \"$1\" ] || sleep 0.5\n";
         fs::write(stage.path("app/bin/app"), script).unwrap();
-        let other = stage.path("app/data/other");
+        let [own, other] = ["own", "other"].map(|name| stage.path("app/data").join(name));
+        fs::write(&own, vec![7; 4 << 20]).unwrap();
         fs::write(&other, vec![7; 16 << 20]).unwrap();
         let run = |file: &str| {
-            evict_and_prove(&File::open(&other).unwrap()).unwrap();
+            for path in [&own, &other] {
+                evict_and_prove(&File::open(path).unwrap()).unwrap();
+            }
             let arguments = [
                 "run",
                 "app",
@@ -832,6 +836,9 @@ fn a_launch_that_reads_much_else_is_added_to_what_was_learned() {
 fn a_damaged_profile_that_was_learned_is_recorded_again() {
     watched(|| {
         let stage = stage(0);
+        let script =
+            "#!/bin/sh\ncat \"$BRISK_TREE/data/big\" > /dev/null\necho \"$BRISK_TREE $*\"\n";
+        fs::write(stage.path("app/bin/app"), script).unwrap();
         let run = || {
             let arguments = ["run", "app", "--auto", "--thorough", "-v", "--", "bin/app"];
             good(auto(&stage, &arguments).output().unwrap())
@@ -840,6 +847,8 @@ fn a_damaged_profile_that_was_learned_is_recorded_again() {
         let key = wait_for_learned(&stage)["key"].as_str().unwrap().to_owned();
         let profile = stage.path("home/brisk/hot").join(format!("{key}.profile"));
         fs::write(&profile, "{").unwrap();
+        // A start that finds everything in memory does not read it.
+        cold(&stage);
         let (out, err) = run();
         assert!(out.contains("/app "), "{out}");
         assert!(err.contains("; nothing is replayed"), "{err}");

@@ -11,8 +11,10 @@
 //! recorded too. It has 0 if the recording itself was not whole. If a recording adds next to nothing, `KEY.settled` has the
 //! number: what the program reads is other each time, and only a launch that reads a good deal more is worth another
 //! recording. A program that reads so little that nothing can be gained has `KEY.small`, with the number of recordings
-//! that have said so, and ` short` behind it if the bytes are more, but the disk gives them in a short time. After a start that read from the disk, `KEY.start` has the number of bytes that the replay had asked for
-//! before the program did, and the number of those that the program read by itself.
+//! that have said so, and ` short` behind it if the bytes are more, but the disk gives them in a short time. After a start
+//! that read from the disk, `KEY.start` has the number of bytes that the replay had asked for before the program did, and the
+//! number of those that the program read by itself. `KEY.sample` has some pages and names of the profile: if they are in
+//! memory, a start replays nothing.
 //!
 //! `limit` is how many bytes all of this may take, if the user has set that.
 
@@ -44,11 +46,11 @@ use crate::key::Key;
 use crate::open::open_file;
 use crate::owner::is_own;
 use crate::private_directory::{cache_directory, make_cache_directory, open_private};
-use crate::replay::{DiskCharge, NextLaunch, Replay, ReplayEnd, StartReads};
+use crate::replay::{DiskCharge, NextLaunch, Replay, ReplayEnd, Sample, StartReads};
 
 /// The files of one key.
-const KINDS: [&str; 8] = [
-    "hot", "profile", "image", "more", "program", "settled", "small", "start",
+const KINDS: [&str; 9] = [
+    "hot", "profile", "image", "more", "program", "sample", "settled", "small", "start",
 ];
 
 /// How many launches that each added something one profile is made from at most. Without this limit, a program that asks
@@ -337,6 +339,14 @@ impl LearnedPacks {
         }
     }
 
+    /// Whether all that was learned of a launch with this key seems to be in memory. It is not if nobody knows, and for names
+    /// in another root directory.
+    pub fn is_in_memory(&self, key: &str) -> bool {
+        let sample = fs::read(self.reach(&format!("{key}.sample"))).ok();
+        let sample = sample.and_then(|bytes| Sample::parse(&bytes));
+        sample.is_some_and(|sample| sample.is_in_memory())
+    }
+
     /// When a file of this kind was written.
     fn modified(&self, key: &str, kind: &str) -> Option<SystemTime> {
         let found = fs::metadata(self.reach(&format!("{key}.{kind}")));
@@ -574,6 +584,8 @@ impl LearnedPacks {
             if adds {
                 let path = self.reach(&format!("{key}.profile"));
                 profile.write(path).map_err(io::Error::other)?;
+                let sample = Sample::of(profile).to_bytes();
+                fs::write(self.reach(&format!("{key}.sample")), sample)?;
                 // An earlier launch may have requested another recording meanwhile.
                 self.unlink(&format!("{key}.settled"))?;
                 let more = format!("{key}.more");

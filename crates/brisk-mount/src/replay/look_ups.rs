@@ -162,7 +162,7 @@ impl LookUps {
 }
 
 /// The look-ups of a profile, with the numbers of their steps.
-fn look_ups(profile: &Profile) -> impl Iterator<Item = (usize, &LookUp)> {
+pub(super) fn look_ups(profile: &Profile) -> impl Iterator<Item = (usize, &LookUp)> {
     let steps = profile.steps().iter().enumerate();
     steps.filter_map(|(number, step)| match &step.asked {
         Asked::LookUp(look_up) => Some((number, look_up)),

@@ -9,6 +9,9 @@ changes no file, and reads nothing again that is in memory.
 [`background_replay`] does this in a process of its own, while a program starts. That process watches the program
 ([`watched_program`]), and [`verdict`] decides whether the replay goes on, pauses or gives up.
 
+Before there is such a process, a start by a learned profile asks for a [`sample`] of it, and replays nothing if all of that
+is in memory.
+
 [`disk_measurement`] measures what disks charge, and [`warm`] reads whole files.
 */
 
@@ -19,6 +22,7 @@ mod disk_measurement;
 mod look_ups;
 mod profile_files;
 mod profile_replay;
+mod sample;
 mod verdict;
 mod warm;
 mod watched_program;
@@ -27,5 +31,6 @@ pub use self::background_replay::{AfterReplay, BackgroundReplay};
 pub use self::disk::DiskCharge;
 pub use self::disk_measurement::MeasuredDisk;
 pub use self::profile_replay::{Replay, Replayed};
+pub(crate) use self::sample::Sample;
 pub use self::verdict::{GivenUp, NextLaunch, ReplayEnd, StartReads};
 pub use self::warm::warm;
