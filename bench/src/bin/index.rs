@@ -16,7 +16,7 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 struct Args {
     /// The requirements.
-    #[arg(long, default_value = "bench/testdata/requirements.txt")]
+    #[arg(long, default_value = "bench/testdata/index-requirements.txt")]
     requirements: PathBuf,
 
     /// The index, which is asked once to fill both caches.
