@@ -7,8 +7,7 @@ use std::{io, iter};
 
 use rustix::fs::{Advice, fadvise};
 
-use crate::page_cache::cached_pages;
-use crate::{BlockDevice, ReadAt, page_size};
+use crate::{BlockDevice, ReadAt};
 
 /// Every file system reads at least this many bytes for one advice.
 const LEAST: u64 = 128 << 10;
@@ -50,17 +49,13 @@ pub fn will_read(file: &File, bytes: Range<u64>) -> io::Result<()> {
 /// It asks twice, in large pieces and then in small ones: a device with small requests drops a part of each
 /// large piece, and the small ones fetch that. The kernel does not read pages again that are in memory. This
 /// is for a program that reads its own code: asking about the device would execute code that is not in memory
-/// yet. If all pages are in memory, it asks for none.
+/// yet.
 ///
 /// # Errors
 ///
 /// As [`will_read`].
 pub fn will_read_all(file: &File) -> io::Result<()> {
     let bytes = 0..ReadAt::size(file)?;
-    let pages = bytes.end.div_ceil(page_size() as u64);
-    if cached_pages(file, 0, bytes.end).is_ok_and(|cached| cached >= pages) {
-        return Ok(());
-    }
     advise(file, bytes.clone(), MOST)?;
     advise(file, bytes, LEAST)
 }
@@ -79,7 +74,7 @@ fn advise(file: &File, bytes: Range<u64>, piece: u64) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::measure::evict_and_prove;
-    use crate::{Residency, residency};
+    use crate::{Residency, page_size, residency};
     use std::io::Write;
     use std::time::{Duration, Instant};
 

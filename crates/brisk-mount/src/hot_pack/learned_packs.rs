@@ -339,8 +339,8 @@ impl LearnedPacks {
         }
     }
 
-    /// Whether all that was learned of a launch with this key seems to be in memory. It is not if nobody knows, and for names
-    /// in another root directory.
+    /// Whether all that was learned of a launch with this key seems to be in memory. It is not if nobody knows. The
+    /// names are those that the launch had, so they mean something only in the same root directory.
     pub fn is_in_memory(&self, key: &str) -> bool {
         let sample = fs::read(self.reach(&format!("{key}.sample"))).ok();
         let sample = sample.and_then(|bytes| Sample::parse(&bytes));

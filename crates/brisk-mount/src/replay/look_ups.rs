@@ -106,13 +106,7 @@ impl LookUps {
             let first = self.tasks.get(at)?.first()?;
             let (look_up, root, directory) = self.named(profile, *first)?;
             let path = directory.join(&look_up.name);
-            let within = ResolveFlags::BENEATH | ResolveFlags::CACHED;
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            // It refuses with AGAIN what is not in memory (Linux 5.12). If it does not know how, nobody knows.
-            match openat2(root, path, flags, Mode::empty(), within) {
-                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Some(()),
-                Err(_) => None,
-            }
+            is_in_memory(root, &path, ResolveFlags::BENEATH).then_some(())
         };
         count > 0 && (0..samples).all(|sample| is_in_memory(sample).is_some())
     }
@@ -159,6 +153,20 @@ impl LookUps {
             }
         }
     }
+}
+
+/// Whether the kernel knows in memory what this name is, or that it is absent. `within` limits where links lead. The kernel
+/// refuses with AGAIN what is not in memory (Linux 5.12). If it does not know how, nobody knows.
+pub(super) fn is_in_memory(root: BorrowedFd<'_>, path: &Path, within: ResolveFlags) -> bool {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = openat2(
+        root,
+        path,
+        flags,
+        Mode::empty(),
+        within | ResolveFlags::CACHED,
+    );
+    matches!(opened, Ok(_) | Err(Errno::NOENT | Errno::NOTDIR))
 }
 
 /// The look-ups of a profile, with the numbers of their steps.

@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use brisk_image::profile::{LookUp, PAGE, PageRange, Profile};
 use brisk_io::ends_are_cached;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
-use rustix::io::Errno;
 
-use super::look_ups::look_ups;
+use super::look_ups::{self, look_ups};
 
 /// If so many pages and so many names, spread over all, are in memory, all are.
 const SAMPLES: usize = 16;
@@ -87,30 +86,19 @@ impl Sample {
     /// Whether all of it is in memory. Where the system does not say, it is not. The search ends at the first thing that is
     /// not, so it costs little if there is something to replay.
     pub(crate) fn is_in_memory(&self) -> bool {
-        !self.0.is_empty()
-            && self
-                .0
-                .iter()
-                .all(|sampled| is_in_memory(sampled) == Some(true))
+        !self.0.is_empty() && self.0.iter().all(is_in_memory)
     }
 }
 
-fn is_in_memory(sampled: &Sampled) -> Option<bool> {
-    // It refuses with AGAIN what is not in memory (Linux 5.12).
-    let open = |path, flags| openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED);
+fn is_in_memory(sampled: &Sampled) -> bool {
     match sampled {
         Sampled::Page(offset, path) => {
             // Something else may have its name by now.
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-            let file = File::from(open(path, flags).ok()?);
-            ends_are_cached(&file, *offset, 1)
+            openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)
+                .is_ok_and(|file| ends_are_cached(&File::from(file), *offset, 1) == Some(true))
         }
-        Sampled::Name(path) => {
-            match open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC) {
-                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => Some(true),
-                Err(_) => None,
-            }
-        }
+        Sampled::Name(path) => look_ups::is_in_memory(CWD, path, ResolveFlags::empty()),
     }
 }
 

@@ -516,9 +516,10 @@ fn learn_or_replay(args: &Args, launch: &DirectLaunch, learned: Learned) -> anyh
         _ if is_traced() => match launch.exec()? {},
         _ => return observe(args, launch, learning, learned, None),
     };
-    // Beside the program, another process would only take the processor from it.
-    let is_asked = args.reading.is_given() || !matches!(launch, DirectLaunch::Plain(_));
-    if !is_asked && packs.is_in_memory(&learned.key) {
+    // Beside the program, another process would only take the processor from it. In another root directory, the names are
+    // others.
+    let has_sample = matches!(launch, DirectLaunch::Plain(_)) && !args.reading.is_given();
+    if has_sample && packs.is_in_memory(&learned.key) {
         if args.verbose {
             say("what this program reads seems to be in memory; nothing is replayed");
         }
