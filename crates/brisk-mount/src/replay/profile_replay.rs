@@ -94,7 +94,16 @@ impl Replay {
     ///
     /// `Place` if a directory of `at` cannot be used, or stands for no root of the profile.
     pub fn new(profile: Profile, at: &[PathBuf], charge: DiskCharge) -> Result<Self> {
-        let mut profile = profile;
+        let measured = MeasuredCharges::open(false).ok().flatten();
+        Self::on_measured(profile, at, charge, measured.as_ref())
+    }
+
+    fn on_measured(
+        mut profile: Profile,
+        at: &[PathBuf],
+        charge: DiskCharge,
+        measured: Option<&MeasuredCharges>,
+    ) -> Result<Self> {
         let complete = profile.roots().iter();
         let complete = complete.filter(|root| root.kind != RootKind::System);
         let complete: Vec<PathBuf> = complete.map(|root| root.path.clone()).collect();
@@ -110,7 +119,6 @@ impl Replay {
         let mut roots = Vec::new();
         let mut disks = Vec::new();
         let mut is_charge_known = Vec::new();
-        let measured = MeasuredCharges::open(false).ok().flatten();
         for (number, root) in (0u32..).zip(profile.roots()) {
             let place = places.get(&number).map_or(&root.path, |place| *place);
             let fd = match open_root(place) {
@@ -122,7 +130,7 @@ impl Replay {
                 Err(_) => None,
             };
             let disk = fd.as_ref().map_or(Disk::NONE, Disk::of);
-            let measured = disk.name().zip(measured.as_ref());
+            let measured = disk.name().zip(measured);
             let measured = measured.and_then(|(name, charges)| charges.get(&name));
             let mut reads = disk.reads();
             reads.charge = charge.charge(measured, reads.charge);
@@ -423,7 +431,8 @@ mod tests {
                 len.div_ceil(PAGE) - 15,
             );
             let profile = Profile::from_text(text.as_bytes(), &Limits::of_profiles());
-            let replay = Replay::new(profile.expect("a profile"), &[], charge);
+            // Whatever was measured on this machine.
+            let replay = Replay::on_measured(profile.expect("a profile"), &[], charge, None);
             replay.expect("a replay").disk_time()
         };
         let charge = |bytes, operations| DiskCharge {

@@ -4,9 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 
 use brisk_image::Image;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::gettid;
@@ -59,22 +61,24 @@ impl Server {
         })
     }
 
-    /// Watches the thread that the server has named, if it is one of its own.
-    pub(super) fn watch(&mut self, thread: &[u8]) {
-        let id = std::str::from_utf8(thread)
-            .ok()
-            .and_then(|id| id.parse().ok())
-            // The system's numbers are positive, and `Pid` has no others.
-            .filter(|id: &i32| *id > 0)
-            .and_then(Pid::from_raw)
-            .filter(|thread| self.has_thread(*thread));
-        // If that is impossible, only the whole process is watched.
-        self.thread =
-            id.and_then(|id| pidfd_open(id, PidfdFlags::from_bits_retain(PIDFD_THREAD)).ok());
+    /// Watches the thread that the server has named. False if it has no such thread: it was killed meanwhile, or it
+    /// lies.
+    pub(super) fn watch(&mut self, thread: &[u8]) -> bool {
+        let id = str::from_utf8(thread).ok().and_then(|id| id.parse().ok());
+        // The system's numbers are positive, and `Pid` has no others.
+        let id = id.filter(|id: &i32| *id > 0).and_then(Pid::from_raw);
+        let Some(id) = id.filter(|thread| self.has_thread(*thread)) else {
+            return false;
+        };
+        match pidfd_open(id, PidfdFlags::from_bits_retain(PIDFD_THREAD)) {
+            Ok(thread) => self.thread = Some(thread),
+            Err(Errno::SRCH) => return false,
+            // The kernel cannot watch a thread, so only the whole process is watched.
+            Err(_) => {}
+        }
+        true
     }
-}
 
-impl Server {
     fn has_thread(&self, thread: Pid) -> bool {
         let [pid, thread] = [self.pid, thread].map(Pid::as_raw_nonzero);
         Path::new(&format!("/proc/{pid}/task/{thread}")).exists()
@@ -120,11 +124,18 @@ impl ServerTask {
         }
         // Before any thread can notice that the launch is over.
         image.set_block_cache(options.first_block_cache());
+        // No thread may hang before the guardian can hear of one that does not.
+        let (introducing, introduced) = channel::<()>();
         let liaison = {
             let (socket, options) = (Arc::clone(&socket), Arc::clone(&options));
             let (image, launch) = (image.clone(), launch.clone());
             move || {
-                answer_guardian(&socket, &options, &image, launch.as_deref(), confinement);
+                let started = ["started".to_owned(), gettid().as_raw_nonzero().to_string()];
+                let heard = send(&*socket, &started, &[]);
+                drop(introducing);
+                if heard.is_ok() {
+                    answer_guardian(&socket, &options, &image, launch.as_deref(), confinement);
+                }
                 // Nobody uses the recording any more.
                 image.set_block_cache(options.block_cache);
             }
@@ -133,6 +144,7 @@ impl ServerTask {
             say(&format!("a server could not start a thread: {e}"));
             return 1;
         }
+        introduced.recv().ok();
         if let Err(e) = serve_image(&self.connection, &image, &options) {
             say(&format!("a server failed: {e}"));
             return 1;
@@ -169,8 +181,7 @@ fn confine_server(image: &OwnedFd, options: &ServeOptions) -> Confinement {
     confine(Role::Server, &files)
 }
 
-/// Tells the guardian which thread this is, sends it the counters when it asks, until the guardian dies, and
-/// sends it the recording when the launch is over. When the guardian says that a run has joined, the fill looks whether its
+/// Sends the guardian the counters when it asks, until it dies, and the recording when the launch is over. When the guardian says that a run has joined, the fill looks whether its
 /// pages are still in memory.
 fn answer_guardian(
     socket: &OwnedFd,
@@ -179,10 +190,6 @@ fn answer_guardian(
     launch: Option<&RecordedLaunch>,
     confinement: Confinement,
 ) {
-    let started = ["started".to_owned(), gettid().as_raw_nonzero().to_string()];
-    if send(socket, &started, &[]).is_err() {
-        return;
-    }
     loop {
         if let Some(launch) = launch {
             launch.wait(socket, options, image);
@@ -239,5 +246,43 @@ fn answer_guardian(
         if send(socket, &fields, &[]).is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_gone_is_told_from_one_that_is_watched() {
+        let (ours, _theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("sockets");
+        let pid = rustix::process::getpid();
+        let mut server = Server {
+            pid,
+            process: pidfd_open(pid, PidfdFlags::empty()).expect("a process can be watched"),
+            thread: None,
+            socket: ours,
+        };
+        let ended = thread::spawn(gettid).join().expect("it ends");
+        let ended = ended.as_raw_nonzero().to_string();
+        for nobody in ["-1", "0", "", "99999999999", "1", &ended] {
+            assert!(!server.watch(nobody.as_bytes()), "{nobody}");
+        }
+        let (end, wait) = channel::<()>();
+        let (tell, told) = channel();
+        let other = thread::spawn(move || {
+            tell.send(gettid()).expect("it is waited for");
+            wait.recv().ok();
+        });
+        let id = told.recv().expect("it says its number");
+        assert!(server.watch(id.as_raw_nonzero().to_string().as_bytes()));
+        drop(end);
+        other.join().expect("it ends");
     }
 }

@@ -49,7 +49,12 @@ impl State {
             return;
         };
         match (verb, field, &mut servers.current) {
-            (b"started", Some(thread), Some(server)) => server.watch(thread),
+            (b"started", Some(thread), Some(server)) => {
+                if !server.watch(thread) {
+                    let pid = server.pid;
+                    self.bury_server(index, pid, Instant::now());
+                }
+            }
             // The log says why. The first server of an image decides whether there is a session, and later ones are
             // replaced until they fail too often.
             (b"failed", Some(why), _) if servers.supervisor.restarts() == 0 => {
