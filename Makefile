@@ -11,12 +11,13 @@ brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-o
 
 .PHONY: all compiler smoke demo test conformance bench figures launches proxy-figures index-figures objects-figures fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
-# brisk itself is linked statically if there is a static C library. A cold launch then reads no library and no cache of
-# the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
+# brisk and brisk-run are linked statically if there is a static C library. A cold launch then reads no library and no cache
+# of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
 archive = $(wildcard $(shell cc -print-file-name=$(1)))
 STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),-C target-feature=+crt-static)
 all: compiler
 	$(CARGO) build --release --locked -p brisk -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
+	$(CARGO) rustc --release --locked -p brisk --bin brisk-run -- $(STATIC)
 	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC)
 
 # Tests what was built: starts programs with it.
@@ -157,7 +158,7 @@ sanitize:
 # without them.
 install:
 	@test -x $(BRISK) || { echo "$(BRISK) does not exist; run make first" >&2; exit 1; }
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-tools $(BRISK)-lab $(BRISK)-proxy $(BRISK)-db
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-run $(BRISK)-tools $(BRISK)-lab $(BRISK)-proxy $(BRISK)-db
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BRISK) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
@@ -181,7 +182,7 @@ install-system:
 # linked for a user, that user removes before: brisk auto forget, brisk auto off, brisk wrap --remove.
 PAGES = $(DESTDIR)$(PREFIX)/share/man/man1
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,brisk brisk-tools brisk-lab brisk-proxy brisk-db)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,brisk brisk-run brisk-tools brisk-lab brisk-proxy brisk-db)
 	rm -f $(PAGES)/brisk.1 $(PAGES)/brisk-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/brisk
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_brisk

@@ -676,7 +676,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether a process of the lab's brisk is replaying or observing, which `brisk-tools` does.
+    /// Whether a process of the lab's brisk is replaying or observing.
     fn is_busy(&self) -> Result<bool> {
         let processes = fs::read_dir("/proc").context("cannot list processes")?;
         // Only sessions also have processes of this program, and no session runs now.

@@ -13,6 +13,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, absolute};
 
+use brisk_mount::LearnedPacks;
+
 /// Programs that run scripts, without digits, dots and hyphens at their ends.
 const RUN_SCRIPTS: &[&str] = &[
     "Rscript", "bash", "bun", "dash", "deno", "dotnet", "fish", "guile", "java", "julia", "ksh",
@@ -78,6 +80,12 @@ const OF_SEVERAL: &[&str] = &[
     "--config",
     "--project",
 ];
+
+/// The key of what is learned of this command, whose program was found at this absolute path.
+pub fn key(program: &Path, command: &[OsString]) -> String {
+    let arguments = command.get(1..).unwrap_or_default();
+    LearnedPacks::key_of_launch(&parts(program, arguments))
+}
 
 /// What has to be the same for two launches to share what is learned. `program` is an absolute path.
 pub fn parts(program: &Path, arguments: &[OsString]) -> Vec<OsString> {

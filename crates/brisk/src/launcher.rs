@@ -1,10 +1,12 @@
-//! The program `brisk`. It is small, because a cold launch reads its code before anything else.
+//! The programs of brisk, and how one becomes another.
 //!
-//! It starts programs and mounts images itself. For everything else, also for help and for wrong arguments, it
-//! becomes `brisk-tools`, which is installed beside it and has all verbs. For `brisk lab`, that becomes `brisk-lab`, for
-//! `brisk proxy` it becomes `brisk-proxy`, and for `brisk db` it becomes `brisk-db`.
+//! `brisk` is small, because a cold launch reads its code before anything else. It starts by itself only a program that
+//! brisk has learned (`brisk run --auto -- CMD`, without other options). To start programs otherwise and to mount images, it
+//! becomes `brisk-run`, which has the decoders, and for everything else `brisk-tools`, which has all verbs. Both are
+//! installed beside it. `brisk-run` also becomes `brisk-tools` for help and for wrong arguments. For `brisk lab`, that becomes
+//! `brisk-lab`, for `brisk proxy` it becomes `brisk-proxy`, and for `brisk db` it becomes `brisk-db`.
 //!
-//! A link to it that has the name of another program (`brisk auto on`) starts that program, as `brisk run --auto` does.
+//! A link to `brisk` that has the name of another program (`brisk auto on`) starts that program, as `brisk run --auto` does.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -18,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
-use brisk_io::will_read_all;
+use brisk_io::{ends_are_cached, will_read_all};
 use clap::{Args, FromArgMatches};
 
 use crate::answer::Answer;
@@ -31,7 +33,10 @@ const PROXY: &str = "brisk-proxy";
 const DB: &str = "brisk-db";
 
 /// The programs that start others and do all verbs but `lab`. They are installed in one directory.
-pub const PROGRAMS: [&str; 2] = ["brisk", TOOLS];
+pub const PROGRAMS: [&str; 3] = ["brisk", RUN, TOOLS];
+
+/// The program that starts others from images, directories and profiles, and mounts images.
+const RUN: &str = "brisk-run";
 
 /// The program that has all verbs.
 pub const TOOLS: &str = "brisk-tools";
@@ -39,32 +44,61 @@ pub const TOOLS: &str = "brisk-tools";
 /// The program that measures. It may not be installed.
 const LAB: &str = "brisk-lab";
 
-/// What `brisk` does itself.
+/// What `brisk-run` does itself.
 pub enum Start {
     Run(Box<run::Args>),
     Replay(replay::Args),
     Mount(mount::Args),
 }
 
-/// Asks the kernel to read all of this program at once. The code that runs is scattered over the file:
-/// without this, brisk waits for many page faults, and each reads a small piece.
-fn read_own_code() {
+/// Asks the kernel to read all of a large program at once, unless it seems to be in memory. The code that runs is scattered
+/// over the file: without this, brisk waits for many page faults, and each reads a small piece.
+fn read_code(program: &Path) {
+    let read = || -> io::Result<()> {
+        let program = File::open(program)?;
+        let len = program.metadata()?.len();
+        match ends_are_cached(&program, 0, len) {
+            Some(true) => Ok(()),
+            _ => will_read_all(&program),
+        }
+    };
     // brisk works without this, only slower.
-    if let Ok(own) = File::open("/proc/self/exe") {
-        will_read_all(&own).ok();
+    read().ok();
+}
+
+/// The command of `run --auto -- CMD`, if there are no other options.
+pub fn plain_command(arguments: &[OsString]) -> Option<Vec<OsString>> {
+    let [run, auto, end, command @ ..] = arguments else {
+        return None;
+    };
+    let is_plain = run == "run" && auto == "--auto" && end == "--" && !command.is_empty();
+    is_plain.then(|| command.to_vec())
+}
+
+/// Whether `brisk-run` does what the arguments ask for.
+pub fn starts_or_mounts(arguments: &[OsString]) -> bool {
+    let verb = arguments.first().and_then(|verb| verb.to_str());
+    matches!(verb, Some("run" | "replay" | "mount"))
+}
+
+/// Becomes `brisk-run`. Returns only if that fails.
+pub fn become_run(arguments: Vec<OsString>) -> anyhow::Result<Answer> {
+    if let Ok(program) = beside(RUN) {
+        read_code(&program);
     }
+    become_program(
+        RUN,
+        arguments,
+        "brisk needs it to start programs and to mount images; install it again beside brisk",
+    )
 }
 
 /// What the arguments ask for. None if `brisk-tools` must handle the arguments.
 pub fn start_of_arguments() -> Option<Start> {
     let mut arguments = own_arguments();
     match arguments.next()?.to_str()? {
-        "run" => {
-            read_own_code();
-            parsed(arguments).map(|args| Start::Run(Box::new(args)))
-        }
+        "run" => parsed(arguments).map(|args| Start::Run(Box::new(args))),
         "replay" => {
-            read_own_code();
             let args = parsed(arguments).filter(replay::Args::has_command);
             args.map(Start::Replay)
         }

@@ -1,5 +1,5 @@
 /*!
-The commands `brisk` and `brisk-tools`, which make programs start faster.
+The commands `brisk`, `brisk-run` and `brisk-tools`, which make programs start faster.
 
 A program starts by reading files. `brisk trace` records what a launch reads, as a profile. `brisk pack` writes a
 program's directory as one small SquashFS image that holds those pages in order. `brisk run` starts the program from
@@ -13,12 +13,13 @@ the work: `brisk-image` reads and writes images, `brisk-mount` mounts them and s
 Each verb has a file of its own in `verbs`, with its arguments and a function `run` that returns an [`Answer`]. `args`
 lists the verbs. Data goes to stdout, messages to stderr.
 
-There are two programs. A cold launch reads brisk's own code first, so `brisk` holds only what a launch and a mount need
-([`launch`]). For everything else it becomes `brisk-tools` ([`all_verbs`]).
+There are three programs, because a cold launch reads brisk's own code first. `brisk` holds only what the start of a
+program needs that brisk has learned ([`launch`]). For images, mounts and profiles it becomes `brisk-run` ([`run_or_mount`]),
+and for everything else `brisk-tools` ([`all_verbs`]).
 
 # For `brisk-lab`
 
-`brisk lab` becomes a third program, which measures and has a crate of its own. The other public names are what it
+`brisk lab` becomes a fourth program, which measures and has a crate of its own. The other public names are what it
 shares with the command: how options are read ([`parse_size`], [`Rate`]), how messages and exit codes look ([`say`],
 [`end`]), the manual ([`write_manual`]), and pages with pictures ([`page`], [`timeline`]), which
 `brisk profile show --html` also writes. Nothing here is meant for other crates.
@@ -39,6 +40,7 @@ mod hot_pack_args;
 mod image_args;
 mod json;
 mod kernel_feature;
+mod known_launch;
 mod launch_name;
 mod launcher;
 mod man_page;
@@ -134,8 +136,20 @@ fn advised(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Runs `brisk`: starts a program, mounts an image, or becomes `brisk-tools`.
+/// Runs `brisk`: starts a program that brisk has learned, or becomes `brisk-run` or `brisk-tools`.
 pub fn launch() -> ExitCode {
+    let arguments = launcher::own_arguments().collect::<Vec<_>>();
+    if let Some(command) = launcher::plain_command(&arguments) {
+        known_launch::become_known(command);
+    }
+    match launcher::starts_or_mounts(&arguments) {
+        true => exit_code(launcher::become_run(arguments), verbs::run::exit_code),
+        false => end(launcher::become_tools()),
+    }
+}
+
+/// Runs `brisk-run`: starts a program, mounts an image, or becomes `brisk-tools`.
+pub fn run_or_mount() -> ExitCode {
     let answer = match launcher::start_of_arguments() {
         Some(Start::Run(args)) => verbs::run::start(&args, |_, _| launcher::become_tools()),
         Some(Start::Replay(args)) => verbs::replay::run(&args),

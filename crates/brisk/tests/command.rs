@@ -77,9 +77,33 @@ fn alone(sandbox: &Sandbox, programs: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn without_its_tools_brisk_runs_programs_and_mounts_and_says_what_is_missing() {
+fn alone_brisk_says_what_is_missing() {
     let sandbox = Sandbox::empty();
     let alone = alone(&sandbox, &["brisk"]);
+    let said = |args: &[&str]| {
+        let output = Command::new(alone.join("brisk")).args(args).output();
+        sandbox::outcome(output.unwrap())
+    };
+    let expected = format!(
+        "brisk: cannot start {}; brisk needs it to start programs and to mount images; install it again beside brisk: No \
+         such file or directory (os error 2)\n",
+        alone.join("brisk-run").display()
+    );
+    for args in [
+        &["run", "none.img", "--", "true"][..],
+        &["run", "--auto", "--", "true"],
+        &["replay", "none", "--", "true"],
+        &["mount", "none.img", "none"],
+    ] {
+        let run = said(args);
+        assert_eq!((run.code, &run.stderr), (125, &expected), "{args:?}");
+    }
+}
+
+#[test]
+fn without_its_tools_brisk_runs_programs_and_mounts_and_says_what_is_missing() {
+    let sandbox = Sandbox::empty();
+    let alone = alone(&sandbox, &["brisk", "brisk-run"]);
     let said = |args: &[&str]| {
         let output = Command::new(alone.join("brisk")).args(args).output();
         sandbox::outcome(output.unwrap())
@@ -156,15 +180,16 @@ fn wrong_usage_is_exit_code_2() {
     assert_eq!(sandbox.run(&["--version"]).code, 0);
 }
 
-/// A program with the X protocol contains this name. `brisk` must not, because each cold launch reads its
-/// code.
+/// A program with the X protocol contains this name. Those that start programs must not, because each cold launch reads
+/// their code.
 #[test]
-fn the_program_that_starts_programs_knows_no_windows() {
+fn the_programs_that_start_programs_know_no_windows() {
     let has_windows = |program: &str| {
         let bytes = std::fs::read(program).unwrap();
         bytes.windows(12).any(|part| part == b"_NET_WM_NAME")
     };
     assert!(!has_windows(env!("CARGO_BIN_EXE_brisk")));
+    assert!(!has_windows(env!("CARGO_BIN_EXE_brisk-run")));
     let tools = has_windows(env!("CARGO_BIN_EXE_brisk-tools"));
     assert_eq!(tools, cfg!(feature = "window"));
 }

@@ -68,7 +68,7 @@ const MORE_OF_KNOWN: u64 = 8;
 /// A launch that reads less is left alone: what it waits for is over before a replay could begin.
 const SMALL: u64 = 2 << 20;
 
-/// A launch for which the disk takes less time is left alone, too: a cold start of brisk itself takes 10 to 13 ms, and a
+/// A launch for which the disk takes less time is left alone, too: a cold start of brisk itself takes some 6 ms, and a
 /// program reads much of so little by itself before a replay does.
 const SHORT: Duration = Duration::from_millis(15);
 

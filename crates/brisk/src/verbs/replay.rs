@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use brisk_mount::{
-    BackgroundReplay, DiskCharge, GivenUp, PlainLaunch, Replay, Replayed, with_reasons,
-};
+use brisk_mount::{BackgroundReplay, DiskCharge, GivenUp, PlainLaunch, Replay, Replayed};
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
@@ -21,6 +19,7 @@ use crate::answer::Answer;
 use crate::disk_rate::parse_charge;
 use crate::file_kind::check_profile;
 use crate::json;
+use crate::known_launch::start_or_warn;
 use crate::messages::{count, say, warn};
 use crate::names::shown;
 use crate::path_hint::with_program_of_directory;
@@ -276,13 +275,6 @@ pub fn exec(launch: &PlainLaunch) -> anyhow::Result<Infallible> {
             None => error.into(),
         }
     })
-}
-
-/// Starts the process that replays. If that fails, the program starts all the same, only slower.
-pub fn start_or_warn(background: BackgroundReplay) {
-    if let Err(error) = background.start() {
-        warn(&format!("{}; nothing is replayed", with_reasons(&error)));
-    }
 }
 
 /// What was replayed, for people.

@@ -30,6 +30,7 @@ use crate::answer::Answer;
 use crate::direct_launch::DirectLaunch;
 use crate::entry::{Entry, Start};
 use crate::file_kind::check_hot_pack;
+use crate::known_launch::{self, start_or_warn};
 use crate::launch_name;
 use crate::messages::{count, say, warn};
 use crate::names::shown;
@@ -38,10 +39,6 @@ use crate::recorded_place::recorded_place;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
 use crate::verify_args::VerifyArgs;
-
-/// How much of a launch from a directory is recorded at most. What a program asks for later depends on its
-/// user.
-const LAUNCH: Duration = Duration::from_secs(15);
 
 /// How many files an audit shows, the worst first.
 const WORST: usize = 20;
@@ -341,7 +338,7 @@ pub fn start(
         launch(args, &located).exec_after(|place| {
             if let Some(mut background) = profile {
                 arrange(&mut background, args, place);
-                replay::start_or_warn(background);
+                start_or_warn(background);
             }
         })
     } else {
@@ -387,7 +384,7 @@ fn run_directory(args: &Args, directory: &Path) -> anyhow::Result<Answer> {
     if let Some(profile) = &args.profile {
         let mut background = replay::open_background(profile)?;
         arrange(&mut background, args, &tree);
-        replay::start_or_warn(background);
+        start_or_warn(background);
         match launch.exec()? {}
     }
     if !args.auto {
@@ -465,8 +462,7 @@ fn run_where_it_is(args: &Args) -> anyhow::Result<Answer> {
         }
         match replay::exec(&launch)? {}
     }
-    let arguments = args.command.get(1..).unwrap_or_default();
-    let key = LearnedPacks::key_of_launch(&launch_name::parts(&program, arguments));
+    let key = launch_name::key(&program, &args.command);
     let (of, name) = (LearnedOf::Program, program);
     let launch = DirectLaunch::Plain(launch);
     learn_or_replay(args, &launch, Learned { key, of, name })
@@ -492,7 +488,7 @@ fn learn_or_replay(args: &Args, launch: &DirectLaunch, learned: Learned) -> anyh
             background.at = launch.places();
             args.reading.apply(&mut background);
             background.report = args.verbose.then_some(replay::summary);
-            replay::start_or_warn(background);
+            start_or_warn(background);
             if is_traced() {
                 match launch.exec()? {}
             }
@@ -525,23 +521,11 @@ fn learn_or_replay(args: &Args, launch: &DirectLaunch, learned: Learned) -> anyh
         }
         match launch.exec()? {}
     }
-    let used = profile.metadata();
-    let mut background = BackgroundReplay::of(path, profile);
+    let mut background = known_launch::replay_of(path, profile, learning.packs, learned.key);
     background.at = launch.places();
     args.reading.apply(&mut background);
     background.report = args.verbose.then_some(replay::summary);
-    background.watch = Some(LAUNCH);
-    let key = learned.key;
-    background.then = Some(Box::new(move |end| {
-        let Ok(used) = used else {
-            return;
-        };
-        // If this cannot be written, the next launch finds the same.
-        LearnedPacks::open(&learning.packs)
-            .and_then(|packs| packs.after_replay(&key, &used, end))
-            .ok();
-    }));
-    replay::start_or_warn(background);
+    start_or_warn(background);
     match launch.exec()? {}
 }
 

@@ -63,7 +63,7 @@ impl Place {
         // With another process: a file that a thread of this one writes may be open in a child of another
         // thread. Then it could not be executed.
         let copied = Command::new("cp")
-            .args([built, &built.with_file_name("brisk-tools")])
+            .args(["brisk", "brisk-run", "brisk-tools"].map(|name| built.with_file_name(name)))
             .arg(self.0.path())
             .status();
         assert!(copied.expect("cp can be started").success());

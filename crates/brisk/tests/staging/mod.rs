@@ -144,7 +144,13 @@ impl Stage {
         stage.pack("app.img");
         let built = built();
         if !everybody_reaches(&built) {
-            for name in ["brisk", "brisk-tools", "brisk-lab", "brisk-reads"] {
+            for name in [
+                "brisk",
+                "brisk-run",
+                "brisk-tools",
+                "brisk-lab",
+                "brisk-reads",
+            ] {
                 let built = built.with_file_name(name);
                 // The tests of brisk do not need the lab.
                 if !built.exists() {
@@ -409,7 +415,7 @@ pub fn built() -> PathBuf {
     };
     static CHECKED: Once = Once::new();
     CHECKED.call_once(|| {
-        for name in ["brisk", "brisk-tools"] {
+        for name in ["brisk", "brisk-run", "brisk-tools"] {
             assert_newer_than_sources(&Path::new(lab).with_file_name(name));
         }
     });

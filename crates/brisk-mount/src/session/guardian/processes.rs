@@ -50,8 +50,8 @@ impl State {
         };
         match (verb, field, &mut servers.current) {
             (b"started", Some(thread), Some(server)) => {
-                if !server.watch(thread) {
-                    let pid = server.pid;
+                let (pid, is_watched) = (server.pid, server.watch(thread));
+                if !is_watched {
                     self.bury_server(index, pid, Instant::now());
                 }
             }

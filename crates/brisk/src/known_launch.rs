@@ -1,0 +1,70 @@
+//! A launch that brisk has learned: all that the program `brisk` does by itself.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use brisk_mount::{
+    BackgroundReplay, KnownLaunch, LearnedPacks, PlainLaunch, gives_rights, with_reasons,
+};
+
+use crate::launch_name;
+use crate::messages::warn;
+
+/// How long to watch what the program reads by itself. What it asks for later depends on its user.
+const LAUNCH: Duration = Duration::from_secs(15);
+
+/// Becomes the program of this command, if brisk has learned what there is to know of its launch, and replays that beside
+/// it. Returns if there is more to do, or if something is wrong: `brisk-run` does it, or says what.
+pub fn become_known(command: Vec<OsString>) {
+    let launch = PlainLaunch::new(command);
+    let Ok(program) = launch.program() else {
+        return;
+    };
+    if gives_rights(&program) {
+        return;
+    }
+    let Ok(packs) = LearnedPacks::path_of_user() else {
+        return;
+    };
+    let Ok(opened) = LearnedPacks::open(&packs) else {
+        return;
+    };
+    let key = launch_name::key(&program, &launch.command);
+    match opened.use_launch(&key) {
+        KnownLaunch::LeftAlone(_) => {}
+        // Beside the program, another process would only take the processor from it.
+        KnownLaunch::Profile(..) if opened.is_in_memory(&key) => {}
+        KnownLaunch::Profile(path, profile) => {
+            start_or_warn(replay_of(path, profile, packs, key));
+        }
+        _ => return,
+    }
+    // If this fails, brisk-run fails too, and says why.
+    launch.exec().ok();
+}
+
+/// The replay of a learned profile. It notes in `packs` what it has found, for the next launch with this key.
+pub fn replay_of(path: PathBuf, profile: File, packs: PathBuf, key: String) -> BackgroundReplay {
+    let used = profile.metadata();
+    let mut background = BackgroundReplay::of(path, profile);
+    background.watch = Some(LAUNCH);
+    background.then = Some(Box::new(move |end| {
+        let Ok(used) = used else {
+            return;
+        };
+        // If this cannot be written, the next launch finds the same.
+        LearnedPacks::open(&packs)
+            .and_then(|packs| packs.after_replay(&key, &used, end))
+            .ok();
+    }));
+    background
+}
+
+/// Starts the process that replays. If that fails, the program starts all the same, only slower.
+pub fn start_or_warn(background: BackgroundReplay) {
+    if let Err(error) = background.start() {
+        warn(&format!("{}; nothing is replayed", with_reasons(&error)));
+    }
+}
