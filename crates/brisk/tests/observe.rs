@@ -2,7 +2,7 @@
 
 mod staging;
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use brisk_image::Limits;
 use brisk_image::profile::Profile;
+use brisk_io::measure::evict_and_prove;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use staging::{Stage, each_user};
@@ -247,6 +248,51 @@ fn a_program_of_many_calls_is_observed_in_turns() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(pages(&learned(&stage), "/bin/dd") > 0);
+    });
+}
+
+/// A cold start reads its code before anything else, so it needs no other program of brisk.
+#[test]
+fn what_is_learned_starts_by_the_small_program_alone() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let script = "cat big | wc -c; exit 7";
+        auto(&stage, &["sh", "-c", script]).output().unwrap();
+        learned(&stage);
+        let alone = stage.path("alone");
+        fs::create_dir(&alone).unwrap();
+        // With another process: a file that a thread of this one writes may be open in a child of another thread.
+        let copied = Command::new("cp")
+            .args([stage.executable(), alone.join("brisk")])
+            .status();
+        assert!(copied.unwrap().success());
+        let cache = format!("XDG_CACHE_HOME={}", stage.path("home").display());
+        let small = alone.join("brisk");
+        let run = |program: &[&str]| {
+            let brisk = [
+                "env",
+                &cache,
+                small.to_str().unwrap(),
+                "run",
+                "--auto",
+                "--",
+            ];
+            let output = stage.plainly(&[&brisk, program].concat());
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            (
+                output.status.code(),
+                text(output.stdout),
+                text(output.stderr),
+            )
+        };
+        let expected = (Some(7), "3145728\n".to_owned(), String::new());
+        // From memory and from the disk.
+        assert_eq!(run(&["sh", "-c", script]), expected);
+        evict_and_prove(&File::open(stage.path("big")).unwrap()).unwrap();
+        assert_eq!(run(&["sh", "-c", script]), expected);
+        let (code, _, said) = run(&["sh", "-c", "exit 0"]);
+        assert_eq!(code, Some(125));
+        assert!(said.contains("brisk needs it to start programs"), "{said}");
     });
 }
 
