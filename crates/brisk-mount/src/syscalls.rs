@@ -351,25 +351,27 @@ pub(crate) fn watch_opens() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Makes `group` report files that are opened in the file system of `path`. EINVAL before Linux 4.20.
+/// Makes `group` report files and directories that are opened in the file system of `path`. EINVAL before Linux 4.20.
 pub(crate) fn watch_file_system(group: BorrowedFd<'_>, path: &CStr) -> Result<()> {
     let flags = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
     let group = group.as_raw_fd();
+    let what = libc::FAN_OPEN | libc::FAN_ONDIR;
     // SAFETY: `path` ends with a zero byte and lives through the call, which reads it only; the
     // descriptor is borrowed as long.
-    let result =
-        unsafe { libc::fanotify_mark(group, flags, libc::FAN_OPEN, libc::AT_FDCWD, path.as_ptr()) };
+    let result = unsafe { libc::fanotify_mark(group, flags, what, libc::AT_FDCWD, path.as_ptr()) };
     match result {
         0 => Ok(()),
         _ => Err(last_errno()),
     }
 }
 
-/// The watched files that were opened since the last call. Empty if there are none at the moment.
-pub(crate) fn opened_files(group: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
+/// The watched files and directories that were opened since the last call, with the number of the process that opened each.
+/// Empty if there are none at the moment.
+pub(crate) fn opened_files(group: BorrowedFd<'_>) -> Result<Vec<(OwnedFd, i32)>> {
     /// `struct fanotify_event_metadata`.
     const LEN: usize = 24;
     const FD: usize = 16;
+    const PID: usize = 20;
     // No more events than a process surely has descriptors for.
     let mut buffer = [0u8; 128 * LEN];
     let len = match rustix::io::read(group, &mut buffer) {
@@ -387,7 +389,8 @@ pub(crate) fn opened_files(group: BorrowedFd<'_>) -> Result<Vec<OwnedFd>> {
         if fd >= 0 {
             // SAFETY: the kernel made this descriptor for this event, which is read once; nobody
             // else knows it.
-            files.push(unsafe { OwnedFd::from_raw_fd(fd) });
+            let file = unsafe { OwnedFd::from_raw_fd(fd) };
+            files.push((file, number(PID, rest).unwrap_or(0).cast_signed()));
         }
         rest = rest
             .get((event_len as usize).max(LEN)..)

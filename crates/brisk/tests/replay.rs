@@ -304,6 +304,11 @@ fn a_program_that_no_recorded_launch_started_gets_nothing_replayed() {
         // It is in the tree from its first instruction on, and so is brisk.
         let brisk = stage.path("app/bin/brisk");
         fs::copy(env!("CARGO_BIN_EXE_brisk"), &brisk).unwrap();
+        fs::copy(
+            env!("CARGO_BIN_EXE_brisk-run"),
+            stage.path("app/bin/brisk-run"),
+        )
+        .unwrap();
         let sleep = stage.path("app/bin/sleep");
         fs::copy("/bin/sleep", &sleep).unwrap();
         let big = stage.path("app/data/big");

@@ -68,7 +68,7 @@ impl Files {
         let mut steps = Vec::new();
         for step in profile.steps() {
             let Asked::Pages(range) = &step.asked else {
-                panic!("no event tells of {step:?}");
+                continue;
             };
             let file = &profile.files()[range.file as usize];
             let root = &profile.roots()[file.root as usize];
@@ -85,6 +85,24 @@ impl Files {
         }
         (profile, steps, output)
     }
+}
+
+/// The names below the directory `here` that were looked up.
+fn names(profile: &Profile, here: &Path) -> Vec<String> {
+    let here = here.canonicalize().unwrap();
+    let steps = profile.steps().iter();
+    let looked_up = steps.filter_map(|step| match &step.asked {
+        Asked::LookUp(look_up) => Some(look_up),
+        _ => None,
+    });
+    let paths = looked_up.map(|look_up| {
+        assert!(look_up.found, "{look_up:?}");
+        let directory = &profile.directories()[look_up.directory as usize];
+        let root = &profile.roots()[directory.root as usize];
+        root.path.join(&directory.path).join(&look_up.name)
+    });
+    let below = paths.filter_map(|path| Some(path.strip_prefix(&here).ok()?.to_str()?.to_owned()));
+    below.collect()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -161,6 +179,38 @@ fn pages_that_come_into_memory_are_recorded_in_order() {
             assert!(hot["pages"].as_u64() >= Some(pages), "{hot}");
         }
         fs::remove_file("/dev/shm/brisk-system.hot").unwrap();
+    });
+}
+
+#[test]
+fn names_that_were_opened_are_recorded() {
+    watched(|| {
+        let files = Files::new();
+        for name in ["empty", "other", "gone"] {
+            fs::write(files.path(name), "").unwrap();
+        }
+        // Whoever has opened them lives long enough to be seen.
+        let script = "exec 3< empty 4< sub 5< gone 6< one; rm gone; cat <&6; touch ready; \
+            while ! [ -e read ]; do sleep 0.01; done";
+        for (options, by_others) in [(&[][..], 0), (&["--all-processes"], 1)] {
+            fs::write(files.path("gone"), "").unwrap();
+            for name in ["ready", "read"] {
+                fs::remove_file(files.path(name)).ok();
+            }
+            brisk_io::evict(&File::open(files.path("one")).unwrap()).unwrap();
+            let options = [&["--keep-cache"], options].concat();
+            let mut brisk = files.tracing(&options, script).spawn().unwrap();
+            wait_until("it starts", || files.path("ready").exists());
+            File::open(files.path("other")).unwrap();
+            fs::write(files.path("read"), "").unwrap();
+            assert!(brisk.wait().unwrap().success());
+            let profile = Profile::open(files.path("profile"), &Limits::default()).unwrap();
+            let names = names(&profile, &files.path(""));
+            let count = |name: &str| names.iter().filter(|one| *one == name).count();
+            // The page of `one` is in the profile, and its name with it.
+            let found = ["empty", "sub", "gone", "one", "other"].map(count);
+            assert_eq!(found, [1, 1, 0, 0, by_others], "{names:?}");
+        }
     });
 }
 

@@ -1,12 +1,14 @@
-//! Learns the names of files by their inodes, from all files that are opened while it watches.
+//! Learns the names of files by their inodes, from all files that are opened while it watches, and which names the traced
+//! processes look up and open.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -19,13 +21,29 @@ const DISKLESS: [&str; 7] = [
     "btrfs", "bcachefs", "nfs", "nfs4", "cifs", "ceph", "virtiofs",
 ];
 
-/// How many names are kept: about 200 MB.
+/// How many names are kept: about 200 MB. The same for names that were looked up.
 const MAX_NAMES: usize = 1 << 20;
 
 pub(super) struct OpenedFiles {
     group: OwnedFd,
     /// By device and inode, as `stat` shows them.
     names: HashMap<(u64, u64), PathBuf>,
+    opened: Vec<Opened>,
+    known: HashSet<PathBuf>,
+}
+
+/// A file or directory that a traced process opened, the first time.
+pub(super) struct Opened {
+    pub(super) path: PathBuf,
+    /// On the clock of the caller.
+    pub(super) at: Duration,
+}
+
+/// What was seen of files that were opened.
+pub(super) struct Names {
+    /// The names of files, by device and inode.
+    pub(super) of_files: HashMap<(u64, u64), PathBuf>,
+    pub(super) opened: Vec<Opened>,
 }
 
 /// File systems whose files lie on the disks of others, or of which the kernel's events do not tell.
@@ -73,33 +91,49 @@ impl OpenedFiles {
         Ok(Self {
             group,
             names: HashMap::new(),
+            opened: Vec::new(),
+            known: HashSet::new(),
         })
     }
 
-    /// Records which files were opened. False if there were none.
-    pub(super) fn read(&mut self) -> rustix::io::Result<bool> {
+    /// Records which files were opened `at` about this time, and which of them by traced processes. False if there were none.
+    pub(super) fn read(
+        &mut self,
+        at: Duration,
+        is_traced: impl Fn(i32) -> bool,
+    ) -> rustix::io::Result<bool> {
         let files = opened_files(self.group.as_fd())?;
         let some = !files.is_empty();
-        for file in files {
+        for (file, pid) in files {
             let file = File::from(file);
             let Ok(metadata) = file.metadata() else {
                 continue;
             };
             let id = (metadata.dev(), metadata.ino());
-            if !metadata.is_file() || self.names.len() >= MAX_NAMES || self.names.contains_key(&id)
-            {
+            let is_unnamed =
+                metadata.is_file() && self.names.len() < MAX_NAMES && !self.names.contains_key(&id);
+            let is_traced = self.opened.len() < MAX_NAMES && is_traced(pid);
+            if !is_unnamed && !is_traced {
                 continue;
             }
-            if let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) {
-                self.names.insert(id, path);
+            let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else {
+                continue;
+            };
+            if is_unnamed {
+                self.names.insert(id, path.clone());
+            }
+            if is_traced && self.known.insert(path.clone()) {
+                self.opened.push(Opened { path, at });
             }
         }
         Ok(some)
     }
 
-    /// The names, by device and inode.
-    pub(super) fn into_names(self) -> HashMap<(u64, u64), PathBuf> {
-        self.names
+    pub(super) fn into_names(self) -> Names {
+        Names {
+            of_files: self.names,
+            opened: self.opened,
+        }
     }
 }
 

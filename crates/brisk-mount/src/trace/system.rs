@@ -7,11 +7,12 @@ a page, because pages that the kernel reads ahead would cause events too. The ke
 ([`tracefs`]); the names come from watching which files are opened ([`opened_files`]). A separate process restores
 everything ([`restorer`]).
 
-Looking up a name causes no event, so the profile has no look-ups.
+Looking up a name causes no event. So the profile has only look-ups of names that were found and opened, as far as the process
+that opened them still lived when that was noticed.
 */
 
-use std::collections::HashMap;
-use std::ffi::OsString;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -25,7 +26,8 @@ use brisk_image::profile::{Named, ProfileBuilder, Ready, Recorded, RootKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::opened_files::{OpenedFiles, is_watched};
+use super::WholeSystem;
+use super::opened_files::{Names, OpenedFiles, is_watched};
 use super::restorer::{Change, Restorer};
 use super::tracefs::{CachedPages, Instance, Tracefs};
 use crate::error::Cause;
@@ -43,6 +45,9 @@ const LOOK_EVERY: Timespec = Timespec {
     tv_nsec: 20_000_000,
 };
 
+/// Numbers of directories have this bit, and those of files have not.
+const OF_DIRECTORIES: u64 = 1 << 63;
+
 /// The number of the first PID namespace in the kernel (`PROC_PID_INIT_INO`).
 const FIRST_PROCESSES: &str = "pid:[4026531836]";
 
@@ -50,6 +55,8 @@ const FIRST_PROCESSES: &str = "pid:[4026531836]";
 pub(super) struct System {
     /// When the program may start, on the clock of the events.
     started: Duration,
+    /// Whether every process is traced.
+    all_processes: bool,
     reader: Reader,
     /// Dropped after the reader, because what is in use cannot be restored.
     _tracefs: Tracefs,
@@ -71,7 +78,7 @@ struct Running {
 struct Collected {
     events: Vec<CachedPages>,
     lost: u64,
-    names: HashMap<(u64, u64), PathBuf>,
+    names: Names,
 }
 
 /// A file that had pages read.
@@ -85,7 +92,7 @@ struct ReadFile {
 
 impl System {
     /// Changes the system as the recording needs it.
-    pub(super) fn prepare(keep_cache: bool) -> Result<Self, Cause> {
+    pub(super) fn prepare(plan: &WholeSystem) -> Result<Self, Cause> {
         let processes = fs::read_link("/proc/self/ns/pid");
         if processes.is_ok_and(|name| name != Path::new(FIRST_PROCESSES)) {
             return Err(Cause::TracedInContainer);
@@ -106,13 +113,14 @@ impl System {
                 fs::write(path, becomes).ok();
             }
         }
-        if !keep_cache {
+        if !plan.keep_cache {
             rustix::fs::sync();
             fs::write("/proc/sys/vm/drop_caches", "1")
                 .map_err(|e| Cause::io("empty the page cache", e))?;
         }
         Ok(Self {
             started: now(),
+            all_processes: plan.all_processes,
             reader: Reader::Ready(instance, opened),
             _tracefs: tracefs,
             _restorer: restorer,
@@ -135,9 +143,10 @@ impl System {
         };
         let is_cut = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_cut);
+        let all = self.all_processes;
         let thread = thread::Builder::new()
             .name("brisk-events".into())
-            .spawn(move || collect(instance, opened, &seen))
+            .spawn(move || collect(instance, opened, all, &seen))
             .map_err(|e| Cause::io("start a thread", e))?;
         self.reader = Reader::Running(Running { is_cut, thread });
         Ok(())
@@ -201,10 +210,12 @@ fn read_aheads() -> io::Result<Vec<Change>> {
 fn collect(
     mut instance: Instance,
     mut opened: OpenedFiles,
+    all_processes: bool,
     is_cut: &AtomicBool,
 ) -> io::Result<Collected> {
     let mut events = Vec::new();
     let mut dropped = 0u64;
+    let own = std::process::id().cast_signed();
     loop {
         let was_cut = is_cut.load(Ordering::Acquire);
         if was_cut {
@@ -212,7 +223,15 @@ fn collect(
         }
         loop {
             // Names first, because the events of a file come after it was opened.
-            let some_opened = opened.read()?;
+            let followed = match all_processes {
+                true => None,
+                false => Some(instance.followed()),
+            };
+            let is_traced = |pid| match &followed {
+                None => pid != own,
+                Some(followed) => followed.contains(&pid),
+            };
+            let some_opened = opened.read(now(), is_traced)?;
             let some_read = instance.read(|event| match events.len() < MAX_EVENTS {
                 true => events.push(event),
                 false => dropped = dropped.saturating_add(1),
@@ -248,13 +267,14 @@ impl Collected {
         ready: Ready,
     ) -> Result<(Recorded, u64), Cause> {
         let began = wall_clock().saturating_sub(now().saturating_sub(started));
-        let files = files(&self.names, mounts, began);
-        let own = own_file(mounts);
+        let files = files(&self.names.of_files, mounts, began);
+        let own_path = fs::read_link("/proc/self/exe").ok();
+        let own = own_path.as_deref().and_then(|path| own_file(path, mounts));
         let builder = ProfileBuilder::new();
         let mut roots = HashMap::new();
         let mut numbers = HashMap::new();
         let mut read = Vec::new();
-        let mut written = std::collections::HashSet::new();
+        let mut written = HashSet::new();
         let mut unnamed = 0u64;
         let page = rustix::param::page_size() as u64;
         for event in &self.events {
@@ -274,7 +294,7 @@ impl Collected {
                 continue;
             };
             let root = *roots
-                .entry(&mount.target)
+                .entry(&*mount.target)
                 .or_insert_with(|| builder.add_root(&mount.target, RootKind::System));
             let number = *numbers.entry(key).or_insert_with(|| {
                 read.push((&mount.target, file));
@@ -284,7 +304,34 @@ impl Collected {
             let at = event.at.saturating_sub(started);
             builder.range(root, number, event.offset, len, at);
         }
+        // Whoever replays the pages of a file looks up its name.
+        let of_pages = read.iter().map(|(_, file)| &*file.path);
+        let of_written = files.values().filter(|file| file.written);
+        let passed_over: HashSet<&Path> = of_pages
+            .chain(of_written.map(|file| &*file.path))
+            .chain(own_path.as_deref())
+            .collect();
+        let opened = self.names.opened.iter();
+        let opened = opened.filter(|opened| !passed_over.contains(&*opened.path));
+        let mut directories = Vec::new();
+        let mut numbers = HashMap::new();
+        for (opened, place) in opened.filter_map(|one| Some((one, Place::of(&one.path, mounts)?))) {
+            let root = *roots
+                .entry(place.mount)
+                .or_insert_with(|| builder.add_root(place.mount, RootKind::System));
+            let number = *numbers.entry(place.directory).or_insert_with(|| {
+                directories.push((place.mount, place.directory));
+                OF_DIRECTORIES | (directories.len() as u64 - 1)
+            });
+            let at = opened.at.saturating_sub(started);
+            builder.look_up(root, number, place.name, true, at);
+        }
         let recorded = builder.finish(command, Some(ready), |_, number| {
+            if number & OF_DIRECTORIES != 0 {
+                let number = usize::try_from(number & !OF_DIRECTORIES).ok()?;
+                let (root, path) = directories.get(number)?;
+                return Some(Named::new(path.strip_prefix(root).ok()?.to_owned(), 0));
+            }
             let (root, file) = read.get(usize::try_from(number).ok()?)?;
             Some(Named::new(
                 file.path.strip_prefix(root).ok()?.to_owned(),
@@ -296,6 +343,27 @@ impl Collected {
         recorded.unnamed = recorded.unnamed.saturating_add(unnamed);
         recorded.dropped = recorded.dropped.saturating_add(self.lost);
         Ok((recorded, written.len() as u64))
+    }
+}
+
+/// Where a name is that was looked up.
+struct Place<'a> {
+    /// Where its mount is.
+    mount: &'a Path,
+    directory: &'a Path,
+    name: &'a OsStr,
+}
+
+impl<'a> Place<'a> {
+    /// None if it was removed meanwhile, or if its mount is not watched or begins there.
+    fn of(path: &'a Path, mounts: &'a [MountEntry]) -> Option<Self> {
+        let mount = &*mounts.get(mount_of(path, mounts)?.0)?.target;
+        let place = Self {
+            mount,
+            directory: path.parent()?,
+            name: path.file_name()?,
+        };
+        (path != mount && path.symlink_metadata().is_ok()).then_some(place)
     }
 }
 
@@ -345,10 +413,9 @@ fn mount_of(path: &Path, mounts: &[MountEntry]) -> Option<(usize, (u32, u32))> {
 }
 
 /// The file of this program, which runs until it becomes the other one.
-fn own_file(mounts: &[MountEntry]) -> Option<((u32, u32), u64)> {
-    let path = fs::read_link("/proc/self/exe").ok()?;
+fn own_file(path: &Path, mounts: &[MountEntry]) -> Option<((u32, u32), u64)> {
     let inode = path.metadata().ok()?.ino();
-    Some((mount_of(&path, mounts)?.1, inode))
+    Some((mount_of(path, mounts)?.1, inode))
 }
 
 /// Whether the pages belong to a device itself: a file system reads its own tables in this way. Then the

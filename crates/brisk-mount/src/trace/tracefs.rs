@@ -3,6 +3,7 @@
 //! An instance of tracefs has its own buffer, events and list of processes, so that it disturbs no other
 //! trace.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -184,6 +185,13 @@ impl Instance {
             fs::write(directory.join("set_event_pid"), pid)?;
         }
         fs::write(directory.join(EVENT).join("enable"), "1")
+    }
+
+    /// The processes that are followed and live. None are if that cannot be read.
+    pub(super) fn followed(&self) -> HashSet<i32> {
+        let text = fs::read_to_string(self.directory.join("set_event_pid")).unwrap_or_default();
+        let numbers = text.split_ascii_whitespace();
+        numbers.filter_map(|number| number.parse().ok()).collect()
     }
 
     pub(super) fn directory(&self) -> &Path {

@@ -101,7 +101,7 @@ impl<'a> Tracer<'a> {
         // Started before this process adopts others, because the process that restores the system does not
         // belong to the program.
         let mut system = match &plan.system {
-            Some(system) => Some(System::prepare(system.keep_cache).map_err(failed)?),
+            Some(system) => Some(System::prepare(system).map_err(failed)?),
             None => None,
         };
         let entry = match system {
