@@ -23,7 +23,7 @@ use super::disk_reads::DiskReads;
 use super::format::{Learned, Squashfuse};
 use super::read_ahead::{ReadAhead, device_of};
 use super::undo::Undo;
-use brisk::{PROGRAMS, TOOLS, beside};
+use brisk::{PROGRAMS, RUN, TOOLS, beside};
 
 /// How long to wait for processes that a program leaves behind.
 const STRAGGLERS: Duration = Duration::from_secs(10);
@@ -200,7 +200,7 @@ impl Stage {
         let mut files = match &contender.start {
             Start::Directory => Vec::new(),
             Start::Auto { cache, .. } => {
-                let mut files = vec![self.brisk.clone()];
+                let mut files = self.starters();
                 files.extend(learned_files(cache));
                 files
             }
@@ -211,15 +211,22 @@ impl Stage {
                 files
             }
             Start::Session { image, hot, .. } => {
-                let mut files = vec![self.brisk.clone(), image.clone()];
+                let mut files = self.starters();
+                files.push(image.clone());
                 files.extend(hot.clone());
                 files
             }
         };
         if let Some(replay) = &contender.replay {
-            files.extend([self.brisk.clone(), replay.profile.clone()]);
+            files.extend(self.starters());
+            files.push(replay.profile.clone());
         }
         files
+    }
+
+    /// The programs of brisk that start others.
+    fn starters(&self) -> Vec<PathBuf> {
+        vec![self.brisk.clone(), self.brisk.with_file_name(RUN)]
     }
 
     /// Removes everything from the home directory.

@@ -16,21 +16,16 @@ use crate::messages::warn;
 const LAUNCH: Duration = Duration::from_secs(15);
 
 /// Becomes the program of this command, if brisk has learned what there is to know of its launch, and replays that beside
-/// it. Returns if there is more to do, or if something is wrong: `brisk-run` does it, or says what.
-pub fn become_known(command: Vec<OsString>) {
+/// it. None if there is more to do, or if something is wrong: `brisk-run` does it, or says what. The error says why the
+/// program does not start.
+pub fn become_known(command: Vec<OsString>) -> Option<brisk_mount::Error> {
     let launch = PlainLaunch::new(command);
-    let Ok(program) = launch.program() else {
-        return;
-    };
+    let program = launch.program().ok()?;
     if gives_rights(&program) {
-        return;
+        return None;
     }
-    let Ok(packs) = LearnedPacks::path_of_user() else {
-        return;
-    };
-    let Ok(opened) = LearnedPacks::open(&packs) else {
-        return;
-    };
+    let packs = LearnedPacks::path_of_user().ok()?;
+    let opened = LearnedPacks::open(&packs).ok()?;
     let key = launch_name::key(&program, &launch.command);
     match opened.use_launch(&key) {
         KnownLaunch::LeftAlone(_) => {}
@@ -39,10 +34,9 @@ pub fn become_known(command: Vec<OsString>) {
         KnownLaunch::Profile(path, profile) => {
             start_or_warn(replay_of(path, profile, packs, key));
         }
-        _ => return,
+        _ => return None,
     }
-    // If this fails, brisk-run fails too, and says why.
-    launch.exec().ok();
+    launch.exec().err()
 }
 
 /// The replay of a learned profile. It notes in `packs` what it has found, for the next launch with this key.

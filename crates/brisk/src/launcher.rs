@@ -36,7 +36,7 @@ const DB: &str = "brisk-db";
 pub const PROGRAMS: [&str; 3] = ["brisk", RUN, TOOLS];
 
 /// The program that starts others from images, directories and profiles, and mounts images.
-const RUN: &str = "brisk-run";
+pub const RUN: &str = "brisk-run";
 
 /// The program that has all verbs.
 pub const TOOLS: &str = "brisk-tools";
@@ -75,10 +75,17 @@ pub fn plain_command(arguments: &[OsString]) -> Option<Vec<OsString>> {
     is_plain.then(|| command.to_vec())
 }
 
-/// Whether `brisk-run` does what the arguments ask for.
-pub fn starts_or_mounts(arguments: &[OsString]) -> bool {
-    let verb = arguments.first().and_then(|verb| verb.to_str());
-    matches!(verb, Some("run" | "replay" | "mount"))
+/// The verb, if `brisk-run` does it.
+pub fn verb_of_run(arguments: &[OsString]) -> Option<&str> {
+    let (verb, rest) = arguments.split_first()?;
+    let verb = verb.to_str()?;
+    let is_of_run = match verb {
+        "run" | "mount" => true,
+        // Without a command, it starts nothing.
+        "replay" => rest.iter().any(|argument| argument == "--"),
+        _ => false,
+    };
+    is_of_run.then_some(verb)
 }
 
 /// Becomes `brisk-run`. Returns only if that fails.

@@ -73,7 +73,7 @@ pub use db_args::{
     DbQueryArgs,
 };
 pub use disk_rate::{Rate, one_of_each_kind};
-pub use launcher::{PROGRAMS, TOOLS, beside};
+pub use launcher::{PROGRAMS, RUN, TOOLS, beside};
 pub use manual::Manual;
 pub use messages::{count, say, warn};
 pub use names::printable;
@@ -139,12 +139,14 @@ fn advised(mut error: clap::Error) -> clap::Error {
 /// Runs `brisk`: starts a program that brisk has learned, or becomes `brisk-run` or `brisk-tools`.
 pub fn launch() -> ExitCode {
     let arguments = launcher::own_arguments().collect::<Vec<_>>();
-    if let Some(command) = launcher::plain_command(&arguments) {
-        known_launch::become_known(command);
+    let known = launcher::plain_command(&arguments).and_then(known_launch::become_known);
+    if let Some(error) = known {
+        return exit_code(Err(error.into()), verbs::run::exit_code);
     }
-    match launcher::starts_or_mounts(&arguments) {
-        true => exit_code(launcher::become_run(arguments), verbs::run::exit_code),
-        false => end(launcher::become_tools()),
+    match launcher::verb_of_run(&arguments) {
+        Some("mount") => end(launcher::become_run(arguments)),
+        Some(_) => exit_code(launcher::become_run(arguments), verbs::run::exit_code),
+        None => end(launcher::become_tools()),
     }
 }
 

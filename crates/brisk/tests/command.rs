@@ -89,15 +89,22 @@ fn alone_brisk_says_what_is_missing() {
          such file or directory (os error 2)\n",
         alone.join("brisk-run").display()
     );
-    for args in [
-        &["run", "none.img", "--", "true"][..],
-        &["run", "--auto", "--", "true"],
-        &["replay", "none", "--", "true"],
-        &["mount", "none.img", "none"],
+    for (args, code) in [
+        (&["run", "none.img", "--", "true"][..], 125),
+        (&["run", "--auto", "--", "true"], 125),
+        (&["replay", "none", "--", "true"], 125),
+        (&["mount", "none.img", "none"], 2),
     ] {
         let run = said(args);
-        assert_eq!((run.code, &run.stderr), (125, &expected), "{args:?}");
+        assert_eq!((run.code, &run.stderr), (code, &expected), "{args:?}");
     }
+    // It starts nothing, so the tools do it.
+    let replay = said(&["replay", "none"]);
+    assert_eq!(replay.code, 2);
+    assert!(
+        replay.stderr.contains("cannot start") && replay.stderr.contains("brisk-tools"),
+        "{replay:?}"
+    );
 }
 
 #[test]
@@ -178,6 +185,18 @@ fn wrong_usage_is_exit_code_2() {
         assert_eq!(sandbox.run(args).code, 2, "{args:?}");
     }
     assert_eq!(sandbox.run(&["--version"]).code, 0);
+}
+
+/// A cold start of a program that was learned reads no parser of arguments, which has this text of the help.
+#[test]
+fn the_smallest_program_parses_no_options() {
+    let has_help = |program: &str| {
+        let text = b"Fills memory from this hot pack";
+        let bytes = std::fs::read(program).unwrap();
+        bytes.windows(text.len()).any(|part| part == text)
+    };
+    assert!(!has_help(env!("CARGO_BIN_EXE_brisk")));
+    assert!(has_help(env!("CARGO_BIN_EXE_brisk-run")));
 }
 
 /// A program with the X protocol contains this name. Those that start programs must not, because each cold launch reads

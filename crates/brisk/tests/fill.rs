@@ -977,7 +977,7 @@ fn let_guardian_go_on(stage: &Stage) {
 /// A killed server that has a thread which hangs is not gone as a process, and only another thread of it tells. When
 /// the guardian hears of that thread, it may be gone already.
 #[test]
-fn a_server_whose_death_is_older_than_what_is_heard_of_it_is_replaced() {
+fn a_server_that_died_before_its_thread_was_known_is_replaced() {
     each_user(|stage| {
         let Met { program, held } = meet_the_fill(stage, stop_guardian);
         let server = stage.processes("brisk-server")[0];

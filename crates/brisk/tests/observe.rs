@@ -3,7 +3,7 @@
 mod staging;
 
 use std::fs::{self, File};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -290,6 +290,14 @@ fn what_is_learned_starts_by_the_small_program_alone() {
         assert_eq!(run(&["sh", "-c", script]), expected);
         evict_and_prove(&File::open(stage.path("big")).unwrap()).unwrap();
         assert_eq!(run(&["sh", "-c", script]), expected);
+        // By a link, too.
+        let links = stage.path("links");
+        fs::create_dir(&links).unwrap();
+        symlink(&small, links.join("sh")).unwrap();
+        let path = format!("PATH={}:/usr/bin:/bin", links.display());
+        let output = stage.plainly(&["env", &cache, &path, "sh", "-c", script]);
+        assert_eq!(output.status.code(), Some(7), "{output:?}");
+        assert_eq!(output.stdout, b"3145728\n");
         let (code, _, said) = run(&["sh", "-c", "exit 0"]);
         assert_eq!(code, Some(125));
         assert!(said.contains("brisk needs it to start programs"), "{said}");

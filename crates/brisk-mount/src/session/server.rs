@@ -1,11 +1,10 @@
 //! The process that answers the kernel for one image.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::{fs, io};
 
 use brisk_image::Image;
 use rustix::io::Errno;
@@ -67,7 +66,7 @@ impl Server {
         let id = str::from_utf8(thread).ok().and_then(|id| id.parse().ok());
         // The system's numbers are positive, and `Pid` has no others.
         let id = id.filter(|id: &i32| *id > 0).and_then(Pid::from_raw);
-        let Some(id) = id.filter(|thread| self.has_thread(*thread)) else {
+        let Some(id) = id.filter(|thread| !self.lacks_thread(*thread)) else {
             return false;
         };
         match pidfd_open(id, PidfdFlags::from_bits_retain(PIDFD_THREAD)) {
@@ -79,9 +78,11 @@ impl Server {
         true
     }
 
-    fn has_thread(&self, thread: Pid) -> bool {
+    /// Whether the system says that it has no such thread.
+    fn lacks_thread(&self, thread: Pid) -> bool {
         let [pid, thread] = [self.pid, thread].map(Pid::as_raw_nonzero);
-        Path::new(&format!("/proc/{pid}/task/{thread}")).exists()
+        let found = fs::metadata(format!("/proc/{pid}/task/{thread}"));
+        found.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
     }
 }
 
@@ -124,7 +125,7 @@ impl ServerTask {
         }
         // Before any thread can notice that the launch is over.
         image.set_block_cache(options.first_block_cache());
-        // No thread may hang before the guardian can hear of one that does not.
+        // The guardian must be able to hear of the liaison before any other thread can hang.
         let (introducing, introduced) = channel::<()>();
         let liaison = {
             let (socket, options) = (Arc::clone(&socket), Arc::clone(&options));
@@ -181,8 +182,8 @@ fn confine_server(image: &OwnedFd, options: &ServeOptions) -> Confinement {
     confine(Role::Server, &files)
 }
 
-/// Sends the guardian the counters when it asks, until it dies, and the recording when the launch is over. When the guardian says that a run has joined, the fill looks whether its
-/// pages are still in memory.
+/// Sends the guardian the counters when it asks, until it dies, and the recording when the launch is over. When the guardian
+/// says that a run has joined, the fill looks whether its pages are still in memory.
 fn answer_guardian(
     socket: &OwnedFd,
     options: &ServeOptions,
@@ -251,6 +252,8 @@ fn answer_guardian(
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -272,7 +275,11 @@ mod tests {
         let ended = thread::spawn(gettid).join().expect("it ends");
         let ended = ended.as_raw_nonzero().to_string();
         for nobody in ["-1", "0", "", "99999999999", "1", &ended] {
-            assert!(!server.watch(nobody.as_bytes()), "{nobody}");
+            // A thread stays for a moment after it can be joined.
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while server.watch(nobody.as_bytes()) {
+                assert!(Instant::now() < deadline, "{nobody}");
+            }
         }
         let (end, wait) = channel::<()>();
         let (tell, told) = channel();

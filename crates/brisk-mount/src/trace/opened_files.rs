@@ -21,7 +21,7 @@ const DISKLESS: [&str; 7] = [
     "btrfs", "bcachefs", "nfs", "nfs4", "cifs", "ceph", "virtiofs",
 ];
 
-/// How many names are kept: about 200 MB. The same for names that were looked up.
+/// How many names of files are kept: about 200 MB. The same number of what traced processes have opened takes twice as much.
 const MAX_NAMES: usize = 1 << 20;
 
 pub(super) struct OpenedFiles {
@@ -100,7 +100,7 @@ impl OpenedFiles {
     pub(super) fn read(
         &mut self,
         at: Duration,
-        is_traced: impl Fn(i32) -> bool,
+        mut is_traced: impl FnMut(i32) -> bool,
     ) -> rustix::io::Result<bool> {
         let files = opened_files(self.group.as_fd())?;
         let some = !files.is_empty();

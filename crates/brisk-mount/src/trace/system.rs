@@ -8,7 +8,7 @@ a page, because pages that the kernel reads ahead would cause events too. The ke
 everything ([`restorer`]).
 
 Looking up a name causes no event. So the profile has only look-ups of names that were found and opened, as far as the process
-that opened them still lived when that was noticed.
+that opened them still lived when that was noticed, or was known before.
 */
 
 use std::collections::{HashMap, HashSet};
@@ -20,10 +20,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use brisk_image::profile::{Named, ProfileBuilder, Ready, Recorded, RootKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::WholeSystem;
@@ -45,7 +46,7 @@ const LOOK_EVERY: Timespec = Timespec {
     tv_nsec: 20_000_000,
 };
 
-/// Numbers of directories have this bit, and those of files have not.
+/// Set in numbers of directories, clear in those of files.
 const OF_DIRECTORIES: u64 = 1 << 63;
 
 /// The number of the first PID namespace in the kernel (`PROC_PID_INIT_INO`).
@@ -106,7 +107,7 @@ impl System {
             .and_then(|lock| Restorer::start(changes, lock))
             .map_err(|e| Cause::io("start the process that puts the system back", e))?;
         let instance = tracefs.instance()?;
-        let opened = OpenedFiles::watch()?;
+        let mut opened = OpenedFiles::watch()?;
         for change in &slow {
             if let Change::File { path, becomes, .. } = change {
                 // If a device has disappeared meanwhile, nothing is read from it.
@@ -118,6 +119,9 @@ impl System {
             fs::write("/proc/sys/vm/drop_caches", "1")
                 .map_err(|e| Cause::io("empty the page cache", e))?;
         }
+        // What others have opened meanwhile is no part of the launch.
+        let named = |e: Errno| Cause::io("read which files were opened", e);
+        while opened.read(Duration::ZERO, |_| false).map_err(named)? {}
         Ok(Self {
             started: now(),
             all_processes: plan.all_processes,
@@ -216,6 +220,8 @@ fn collect(
     let mut events = Vec::new();
     let mut dropped = 0u64;
     let own = std::process::id().cast_signed();
+    // All that were seen, because one that has ended may have opened something just before.
+    let mut followed = HashSet::new();
     loop {
         let was_cut = is_cut.load(Ordering::Acquire);
         if was_cut {
@@ -223,13 +229,17 @@ fn collect(
         }
         loop {
             // Names first, because the events of a file come after it was opened.
-            let followed = match all_processes {
-                true => None,
-                false => Some(instance.followed()),
-            };
-            let is_traced = |pid| match &followed {
-                None => pid != own,
-                Some(followed) => followed.contains(&pid),
+            let mut is_fresh = false;
+            let is_traced = |pid| {
+                if all_processes {
+                    return pid != own;
+                }
+                // Read behind the event, so that a process which has just begun is in it.
+                if !followed.contains(&pid) && !is_fresh {
+                    followed.extend(instance.followed());
+                    is_fresh = true;
+                }
+                followed.contains(&pid)
             };
             let some_opened = opened.read(now(), is_traced)?;
             let some_read = instance.read(|event| match events.len() < MAX_EVENTS {
@@ -304,7 +314,7 @@ impl Collected {
             let at = event.at.saturating_sub(started);
             builder.range(root, number, event.offset, len, at);
         }
-        // Whoever replays the pages of a file looks up its name.
+        // A replay of a file's pages looks up its name.
         let of_pages = read.iter().map(|(_, file)| &*file.path);
         let of_written = files.values().filter(|file| file.written);
         let passed_over: HashSet<&Path> = of_pages
@@ -315,7 +325,9 @@ impl Collected {
         let opened = opened.filter(|opened| !passed_over.contains(&*opened.path));
         let mut directories = Vec::new();
         let mut numbers = HashMap::new();
-        for (opened, place) in opened.filter_map(|one| Some((one, Place::of(&one.path, mounts)?))) {
+        for (opened, place) in
+            opened.filter_map(|one| Some((one, Place::of(&one.path, mounts, began)?)))
+        {
             let root = *roots
                 .entry(place.mount)
                 .or_insert_with(|| builder.add_root(place.mount, RootKind::System));
@@ -355,15 +367,18 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// None if it was removed meanwhile, or if its mount is not watched or begins there.
-    fn of(path: &'a Path, mounts: &'a [MountEntry]) -> Option<Self> {
+    /// None if it was removed meanwhile or made since `began`, or if its mount is not watched or begins there.
+    fn of(path: &'a Path, mounts: &'a [MountEntry], began: Duration) -> Option<Self> {
         let mount = &*mounts.get(mount_of(path, mounts)?.0)?.target;
         let place = Self {
             mount,
             directory: path.parent()?,
             name: path.file_name()?,
         };
-        (path != mount && path.symlink_metadata().is_ok()).then_some(place)
+        // Not all file systems know when it was made.
+        let made = path.symlink_metadata().ok()?.created();
+        let is_new = made.is_ok_and(|made| made >= SystemTime::UNIX_EPOCH + began);
+        (path != mount && !is_new).then_some(place)
     }
 }
 

@@ -52,7 +52,7 @@ impl State {
             (b"started", Some(thread), Some(server)) => {
                 let (pid, is_watched) = (server.pid, server.watch(thread));
                 if !is_watched {
-                    self.bury_server(index, pid, Instant::now());
+                    self.bury_unwatched(index, pid);
                 }
             }
             // The log says why. The first server of an image decides whether there is a session, and later ones are
@@ -258,6 +258,19 @@ impl State {
         if let Some(remedy) = image.servers.died(pid, can_resend, now) {
             self.help(index, remedy, None, now);
         }
+    }
+
+    /// The same of a server whose thread is gone. What it has said before its end is heard first.
+    fn bury_unwatched(&mut self, index: usize, pid: Pid) {
+        loop {
+            let image = self.images.get(index);
+            let server = image.and_then(|image| image.servers.current_if(pid));
+            match server.map(|server| receive_now(&server.socket)) {
+                Some(Ok(Some(message))) => self.note(index, message),
+                _ => break,
+            }
+        }
+        self.bury_server(index, pid, Instant::now());
     }
 
     /// Starts a server to replace a dead one.
