@@ -249,6 +249,10 @@ impl Inner {
                 wanted,
             });
         };
+        if steps.is_empty() && text != wanted {
+            // The same bytes, but keys are automatic now, or no longer.
+            return note(txn, definition.fingerprint, &wanted);
+        }
         for migration in steps {
             let spare = self.table(txn, SPARE)?;
             let count = migration.run(txn, self, records, &spare)?;
@@ -314,7 +318,7 @@ fn opened_as_it_is(
     let mut collections = Vec::new();
     for definition in definitions {
         let (schema, layout) = (definition.schema, definition.fingerprint);
-        if !fits(&about, &txn, &schema, layout)? {
+        if !fits(&about, &txn, &schema, layout)? || !is_in_words(&about, &txn, &schema)? {
             return Ok(None);
         }
         let open = |name: &str| env.open_database::<Bytes, Bytes>(&txn, Some(name));
@@ -359,6 +363,14 @@ pub(crate) fn fits(
         }
     }
     Ok(has(layout_key(schema), layout)? && obsolete(about, txn, schema)?.is_empty())
+}
+
+/// Whether the file describes a collection in the words of this schema, which has the same layout. They also say whether keys
+/// are automatic.
+fn is_in_words(about: &Table, txn: &RoTxn<'_>, schema: &Schema) -> Result<bool, Error> {
+    let stored = about.get(txn, layout_key(schema).as_bytes())?;
+    let words = stored.and_then(|stored| stored.get(size_of::<u64>()..));
+    Ok(words == Some(schema.layout_text().as_bytes()))
 }
 
 /// The table that says what the others are, which is made in a new file. None if the file is of another program.

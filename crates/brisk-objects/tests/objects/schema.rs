@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use brisk_objects::{Error, Options, Record};
+use brisk_objects::{Error, Options, Record, UntypedDatabase};
 
 use crate::ledger::open_with;
 
@@ -39,6 +39,24 @@ mod longer {
     }
 }
 
+mod numbered {
+    #[derive(brisk_objects::Record, Debug, PartialEq)]
+    pub struct Note {
+        #[key]
+        pub id: u64,
+        pub text: String,
+    }
+}
+
+mod automatic {
+    #[derive(brisk_objects::Record, Debug, PartialEq)]
+    pub struct Note {
+        #[key(auto)]
+        pub id: u64,
+        pub text: String,
+    }
+}
+
 fn with<R: Record>(path: &Path) -> Result<brisk_objects::Database, Error> {
     open_with(Options::new().collection::<R>(), path)
 }
@@ -71,6 +89,42 @@ fn another_layout_is_refused_with_both() {
     // Nothing has changed.
     let db = with::<first::Book>(&path).unwrap();
     assert_eq!(db.get::<first::Book>(1).unwrap().unwrap().pages, 999);
+}
+
+/// The layout stays, but a file says in words whether its keys are automatic, and who dumps it writes that down.
+#[test]
+fn keys_become_automatic_and_stop_being_so() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("notes.db");
+    let words = || {
+        // SAFETY: nothing but LMDB writes to the file while somebody reads it.
+        let database = unsafe { UntypedDatabase::open(&path) }.unwrap();
+        let schema = database.collection("note").unwrap().schema().clone();
+        (schema.layout_text(), schema.is_auto)
+    };
+    let text = || "a".to_owned();
+    let first = numbered::Note {
+        id: 7,
+        text: text(),
+    };
+    with::<numbered::Note>(&path)
+        .unwrap()
+        .write(|tx| tx.insert(&first))
+        .unwrap();
+    assert_eq!(words(), ("{id: u64, text: text} key id".to_owned(), false));
+    let next = automatic::Note {
+        id: 0,
+        text: text(),
+    };
+    let db = with::<automatic::Note>(&path).unwrap();
+    assert_eq!(db.write(|tx| tx.insert(&next)).unwrap(), 8);
+    drop(db);
+    assert_eq!(
+        words(),
+        ("{id: u64, text: text} key id auto".to_owned(), true)
+    );
+    with::<numbered::Note>(&path).unwrap();
+    assert!(!words().1);
 }
 
 #[test]
