@@ -172,7 +172,7 @@ install:
 
 # Installs services and the AppArmor profile, for all users of the system.
 install-system:
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/systemd/user
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/systemd/user $(DESTDIR)/var/lib/brisk/profiles
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-warm.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-warm.service
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-record.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-record.service
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-replay.service > $(DESTDIR)$(PREFIX)/lib/systemd/user/brisk-replay.service
@@ -193,6 +193,7 @@ uninstall:
 		user/brisk-replay.service \
 		system/brisk-proxy.service system/brisk-proxy.socket)
 	rm -f $(DESTDIR)/etc/apparmor.d/brisk
+	rmdir $(DESTDIR)/var/lib/brisk/profiles $(DESTDIR)/var/lib/brisk 2> /dev/null || :
 
 deps:
 	lab/deps

@@ -468,6 +468,32 @@ fn a_directory_is_the_root_directory_beside_its_profile() {
         assert_eq!(code, Some(7), "{err}");
         assert!(err.contains("6 files"), "{err}");
 
+        // What was learned of it is replayed at login in its place.
+        let learn = [
+            "run",
+            "root",
+            "--root",
+            "--auto",
+            "--thorough",
+            "--",
+            "/bin/sh",
+            "-c",
+        ];
+        good(
+            auto(&stage, &learn)
+                .arg("cat /data/big > /data/none 2>&1; cat /data/big")
+                .output()
+                .unwrap(),
+        );
+        wait_for_learned(&stage);
+        evict_and_prove(&File::open(stage.path("root/data/big")).unwrap()).unwrap();
+        let (out, _) = good(auto(&stage, &["auto", "replay"]).output().unwrap());
+        assert!(
+            out.contains(" asked for in ") && !out.contains("missing"),
+            "{out}"
+        );
+        assert!(resident(&stage.path("root/data/big")) > 0, "{out}");
+
         let home = stage.writable().display().to_string();
         let bind = format!("{home}:/deep/er");
         let script = "echo x > /new; echo z > /deep/er/z; cat /new /deep/er/z; pwd";

@@ -57,6 +57,9 @@ const KINDS: [&str; 9] = [
 /// for other things each time would always be recorded.
 const MOST_LAUNCHES: u32 = 8;
 
+/// If the last launch was added so long ago, a profile of so many launches is made anew: the program has changed.
+const FULL_FOR: Duration = Duration::from_secs(86_400);
+
 /// A recording adds next to nothing if it has less than one new page for so many known ones.
 const NEXT_TO_NOTHING: u64 = 20;
 
@@ -422,9 +425,9 @@ impl LearnedPacks {
         forget().map_err(|e| self.failed("remove a profile from", e))
     }
 
-    /// Requests a recording of the next launch too, because one has read `own` bytes by itself. Not if the profile has the
-    /// most launches that it may have, if that is little beside what is known, or if an earlier recording for about as
-    /// much added next to nothing.
+    /// Requests a recording of the next launch too, because one has read `own` bytes by itself. Not if that is little beside
+    /// what is known, or if an earlier recording for about as much added next to nothing. A profile that has the most
+    /// launches that it may have is removed instead, if the last one was added long ago.
     fn record_more(&self, key: &str, used: &Metadata, own: u64) -> Result<()> {
         let record = || {
             let known = self.profile(key);
@@ -433,10 +436,19 @@ impl LearnedPacks {
             let settled = self.number(key, "settled").unwrap_or(0);
             let more = MORE.max(bytes / MORE_OF_KNOWN);
             let is_worth_it = own > settled.saturating_add(more);
-            if launches < MOST_LAUNCHES && is_worth_it && self.is_profile(key, used)? {
-                fs::write(self.reach(&format!("{key}.more")), own.to_string())?;
+            if !is_worth_it || !self.is_profile(key, used)? {
+                return Ok(());
             }
-            Ok(())
+            if launches < MOST_LAUNCHES {
+                return fs::write(self.reach(&format!("{key}.more")), own.to_string());
+            }
+            // It is written with the profile.
+            let added = self.modified(key, "sample");
+            let age = added.map_or(FULL_FOR, |added| added.elapsed().unwrap_or_default());
+            match age >= FULL_FOR {
+                true => self.remove(key),
+                false => Ok(()),
+            }
         };
         record().map_err(|e| self.failed("write to", e))
     }
@@ -1029,10 +1041,26 @@ mod tests {
         }
         let known = packs.profile("a").map(|known| known.files().len());
         assert_eq!(known, Some(names.len()));
+        // A day later, the program is another one, and it is learned anew.
+        let sample = File::options()
+            .write(true)
+            .open(packs.path.join("a.sample"));
+        let old = SystemTime::now() - FULL_FOR;
+        sample.expect("there").set_modified(old).expect("ours");
+        let KnownLaunch::Profile(_, used) = packs.use_launch("a") else {
+            panic!("there is one");
+        };
+        let used = used.metadata().expect("open");
+        let more = NextLaunch::RecordsMore { own: MORE + 1 };
+        packs
+            .after_replay("a", &used, end(more, None))
+            .expect("ours");
+        assert!(matches!(packs.use_launch("a"), KnownLaunch::Nothing));
+        keep(&packs, &[("1", 1), ("2", 1)]);
         // Another length: what was learned of this file before does not count.
         keep(&packs, &[("2", PAGE + 1)]);
         let known = packs.profile("a").expect("kept");
-        assert_eq!(known.files().len(), names.len());
+        assert_eq!(known.files().len(), 2);
         let pages = |name: &str| {
             let demand = known.demand_by_file();
             let at = known.files().iter().position(|f| f.path == Path::new(name));

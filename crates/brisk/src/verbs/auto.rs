@@ -9,6 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use std::{env, fs};
 
 use anyhow::{Context, ensure};
+use brisk_image::profile::{Profile, ProfileFile};
 use brisk_mount::{
     DiskCharge, LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Replay,
     with_reasons,
@@ -159,12 +160,14 @@ fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
         };
         answer = Answer::Yes;
         let name = pack.image.as_deref().unwrap_or(Path::new(""));
-        let replayed = Replay::new(profile, &[], DiskCharge::default()).and_then(|mut replay| {
-            replay.budget = left;
-            // There is no program to race.
-            replay.race = false;
-            replay.run()
-        });
+        let places = places_of(pack.of, name, &profile);
+        let replayed =
+            Replay::new(profile, &places, DiskCharge::default()).and_then(|mut replay| {
+                replay.budget = left;
+                // There is no program to race.
+                replay.race = false;
+                replay.run()
+            });
         match replayed {
             Ok(replayed) => {
                 left = left.map(|left| left.saturating_sub(replayed.pages.asked));
@@ -184,6 +187,25 @@ fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
         );
     }
     Ok(answer)
+}
+
+/// Where the files of a profile are, if not where it says: below a directory that was the root directory of its launches.
+fn places_of(of: LearnedOf, directory: &Path, profile: &Profile) -> Vec<PathBuf> {
+    let root = |file: &ProfileFile| Some(&*profile.roots().get(file.root as usize)?.path);
+    let is_there = |file: &&ProfileFile, below: Option<&Path>| {
+        let path = below.map(|below| below.join(&file.path));
+        path.and_then(|path| path.metadata().ok())
+            .is_some_and(|found| found.len() == file.len)
+    };
+    let files = || profile.files().iter();
+    let recorded = files().filter(|file| is_there(file, root(file))).count();
+    let below = files()
+        .filter(|file| is_there(file, Some(directory)))
+        .count();
+    match of == LearnedOf::Directory && below > recorded {
+        true => vec![directory.to_owned()],
+        false => Vec::new(),
+    }
 }
 
 /// Where the links are, in the user's directory of data.
@@ -356,7 +378,7 @@ fn state(pack: &LearnedPack) -> (&'static str, String) {
         let text = "learning: brisk has not seen all that the program reads, so the next start is observed, too";
         ("learning", text.to_owned())
     } else if pack.is_full {
-        let text = "learned, from as many starts as brisk learns from: forget it if the program has changed";
+        let text = "learned, from as many starts as brisk learns from; if the program reads much else a day later, brisk begins anew";
         ("learned", text.to_owned())
     } else if let Some(own) = pack.settled {
         let text = format!(

@@ -476,7 +476,7 @@ fn learn_or_replay(args: &Args, launch: &DirectLaunch, learned: Learned) -> anyh
     let packs = match LearnedPacks::open(&learning.packs) {
         Ok(packs) => packs,
         Err(error) => {
-            warn(&format!("{}; nothing is learned", with_reasons(&error)));
+            tell_unlearned(args, &error);
             match launch.exec()? {}
         }
     };
@@ -546,7 +546,7 @@ fn observe(
     let (packs, held, earlier) = match begun {
         Ok(begun) => begun,
         Err(error) => {
-            warn(&format!("{}; nothing is learned", with_reasons(&error)));
+            tell_unlearned(args, &error);
             match launch.exec()? {}
         }
     };
@@ -592,16 +592,29 @@ fn observe(
         (false, _) => Effort::LongTurns,
     };
     let start = || match plan.start(keep) {
-        Ok(()) if args.verbose || std::io::stderr().is_terminal() => {
+        Ok(()) if is_told(args) => {
             say(match earlier.launches {
                 0 => "brisk observes this start, and makes the next one faster",
                 _ => "brisk observes this start, too: it has not seen all of the earlier ones",
             });
         }
         Ok(()) => {}
-        Err(error) => warn(&format!("{}; nothing is learned", with_reasons(&error))),
+        Err(error) => tell_unlearned(args, &error),
     };
     match launch.exec_after(start)? {}
+}
+
+/// Whether what brisk learns is said. A program without an image or a directory may stand for itself, by a link of
+/// `brisk auto on`: whoever started it, such as a build, may take each line for an error of the program.
+fn is_told(args: &Args) -> bool {
+    args.verbose || std::io::stderr().is_terminal()
+}
+
+/// Says that nothing is learned, and why. The program starts all the same.
+fn tell_unlearned(args: &Args, error: &brisk_mount::Error) {
+    if args.image.is_some() || is_told(args) {
+        warn(&format!("{}; nothing is learned", with_reasons(error)));
+    }
 }
 
 /// Whether another process traces this one.
@@ -739,7 +752,7 @@ fn learning(args: &Args) -> Option<Learning> {
     match opened {
         Ok((packs, limit)) => Some(Learning::new(packs, limit.unwrap_or(LEARNED_LIMIT))),
         Err(error) => {
-            warn(&format!("{}; nothing is learned", with_reasons(&error)));
+            tell_unlearned(args, &error);
             None
         }
     }
