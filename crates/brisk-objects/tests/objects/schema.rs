@@ -99,7 +99,7 @@ fn keys_become_automatic_and_stop_being_so() {
     let words = || {
         // SAFETY: nothing but LMDB writes to the file while somebody reads it.
         let database = unsafe { UntypedDatabase::open(&path) }.unwrap();
-        let schema = database.collection("note").unwrap().schema().clone();
+        let schema = *database.collection("note").unwrap().schema();
         (schema.layout_text(), schema.is_auto)
     };
     let text = || "a".to_owned();
