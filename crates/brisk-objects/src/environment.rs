@@ -4,7 +4,6 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use heed::{Env, EnvFlags, EnvOpenOptions, WithoutTls};
 
@@ -45,9 +44,8 @@ pub(crate) unsafe fn open(
     // a loss of power leaves, which is a whole older state (LMDB, `MDB_NOMETASYNC`).
     unsafe { open.flags(flags) };
     // SAFETY: the caller promises that nothing else writes to the file.
-    let opened = unsafe { open.open(path) }.map_err(|e| told(path, e))?;
-    OPENED_BY.store(std::process::id(), Ordering::Relaxed);
-    Ok(opened)
+    let opened = unsafe { open.open(path) };
+    opened.map_err(|e| told(path, e))
 }
 
 /// Opens a file that is there, with room for so many tables: to read it, or, up to a limit of bytes, to change it.
@@ -72,17 +70,8 @@ pub(crate) unsafe fn open_existing(
     // SAFETY: neither flag breaks what LMDB promises for its memory: one is about names, and the other one allows less.
     unsafe { open.flags(flags) };
     // SAFETY: the caller promises that nothing else writes to the file.
-    let opened = unsafe { open.open(path) }.map_err(|e| told(path, e))?;
-    OPENED_BY.store(std::process::id(), Ordering::Relaxed);
-    Ok(opened)
-}
-
-/// The process that has opened a file last, of this one and those that it was forked from.
-static OPENED_BY: AtomicU32 = AtomicU32::new(0);
-
-/// Whether this process has opened a file itself.
-fn has_opened() -> bool {
-    OPENED_BY.load(Ordering::Relaxed) == std::process::id()
+    let opened = unsafe { open.open(path) };
+    opened.map_err(|e| told(path, e))
 }
 
 /// A limit in whole pages.
@@ -99,8 +88,6 @@ fn whole_pages(limit: u64) -> Result<usize, Error> {
 pub(crate) fn told(path: &Path, e: heed::Error) -> Error {
     let path = path.to_owned();
     match e {
-        // What it inherited of its parent, a forked child can neither use nor open again.
-        heed::Error::EnvAlreadyOpened if !has_opened() => Error::Forked,
         heed::Error::EnvAlreadyOpened => Error::OpenAlready { path },
         heed::Error::Mdb(
             kind @ (heed::MdbError::Invalid
