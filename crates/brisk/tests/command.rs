@@ -76,14 +76,17 @@ fn alone(sandbox: &Sandbox, programs: &[&str]) -> PathBuf {
     alone
 }
 
+/// What the copy of brisk in this directory says.
+fn said_by(directory: &Path, args: &[&str]) -> sandbox::Outcome {
+    let output = Command::new(directory.join("brisk")).args(args).output();
+    sandbox::outcome(output.unwrap())
+}
+
 #[test]
 fn alone_brisk_says_what_is_missing() {
     let sandbox = Sandbox::empty();
     let alone = alone(&sandbox, &["brisk"]);
-    let said = |args: &[&str]| {
-        let output = Command::new(alone.join("brisk")).args(args).output();
-        sandbox::outcome(output.unwrap())
-    };
+    let said = |args: &[&str]| said_by(&alone, args);
     let expected = format!(
         "brisk: cannot start {}; brisk needs it to start programs and to mount images; install it again beside brisk: No \
          such file or directory (os error 2)\n",
@@ -111,10 +114,7 @@ fn alone_brisk_says_what_is_missing() {
 fn without_its_tools_brisk_runs_programs_and_mounts_and_says_what_is_missing() {
     let sandbox = Sandbox::empty();
     let alone = alone(&sandbox, &["brisk", "brisk-run"]);
-    let said = |args: &[&str]| {
-        let output = Command::new(alone.join("brisk")).args(args).output();
-        sandbox::outcome(output.unwrap())
-    };
+    let said = |args: &[&str]| said_by(&alone, args);
     let listed = said(&["ls", "app.img"]);
     assert_eq!(listed.code, 2);
     let expected = format!(
@@ -143,10 +143,7 @@ fn without_its_tools_brisk_runs_programs_and_mounts_and_says_what_is_missing() {
 fn without_the_lab_brisk_says_how_to_get_it() {
     let sandbox = Sandbox::empty();
     let alone = alone(&sandbox, &["brisk", "brisk-tools"]);
-    let said = |args: &[&str]| {
-        let output = Command::new(alone.join("brisk")).args(args).output();
-        sandbox::outcome(output.unwrap())
-    };
+    let said = |args: &[&str]| said_by(&alone, args);
     let expected = format!(
         "brisk: cannot start {}; brisk lab needs it; install it beside brisk, as make install does: No such file or directory (os error 2)\n",
         alone.join("brisk-lab").display()

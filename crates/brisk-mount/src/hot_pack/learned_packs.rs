@@ -442,7 +442,7 @@ impl LearnedPacks {
             if launches < MOST_LAUNCHES {
                 return fs::write(self.reach(&format!("{key}.more")), own.to_string());
             }
-            // It is written with the profile.
+            // The sample is written with the profile.
             let added = self.modified(key, "sample");
             let age = added.map_or(FULL_FOR, |added| added.elapsed().unwrap_or_default());
             match age >= FULL_FOR {

@@ -1,7 +1,7 @@
-//! Learns the names of files by their inodes, from all files that are opened while it watches, and which names the traced
-//! processes look up and open.
+//! Learns the names of files by their inodes, from all files that are opened while it watches, and what traced processes
+//! open.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -21,15 +21,15 @@ const DISKLESS: [&str; 7] = [
     "btrfs", "bcachefs", "nfs", "nfs4", "cifs", "ceph", "virtiofs",
 ];
 
-/// How many names of files are kept: about 200 MB. The same number of what traced processes have opened takes twice as much.
+/// How many names of files are kept, and how many of what traced processes have opened: about 200 MB for each.
 const MAX_NAMES: usize = 1 << 20;
 
 pub(super) struct OpenedFiles {
     group: OwnedFd,
     /// By device and inode, as `stat` shows them.
     names: HashMap<(u64, u64), PathBuf>,
-    opened: Vec<Opened>,
-    known: HashSet<PathBuf>,
+    /// What traced processes have opened, and when for the first time.
+    opened: HashMap<PathBuf, Duration>,
 }
 
 /// A file or directory that a traced process opened, the first time.
@@ -91,8 +91,7 @@ impl OpenedFiles {
         Ok(Self {
             group,
             names: HashMap::new(),
-            opened: Vec::new(),
-            known: HashSet::new(),
+            opened: HashMap::new(),
         })
     }
 
@@ -122,17 +121,21 @@ impl OpenedFiles {
             if is_unnamed {
                 self.names.insert(id, path.clone());
             }
-            if is_traced && self.known.insert(path.clone()) {
-                self.opened.push(Opened { path, at });
+            if is_traced {
+                self.opened.entry(path).or_insert(at);
             }
         }
         Ok(some)
     }
 
     pub(super) fn into_names(self) -> Names {
+        let opened = self.opened.into_iter();
+        let mut opened: Vec<_> = opened.map(|(path, at)| Opened { path, at }).collect();
+        // The same recording gives the same profile.
+        opened.sort_by(|one, two| (one.at, &one.path).cmp(&(two.at, &two.path)));
         Names {
             of_files: self.names,
-            opened: self.opened,
+            opened,
         }
     }
 }

@@ -189,20 +189,25 @@ fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
     Ok(answer)
 }
 
+/// So many files tell in which of two places they are.
+const COMPARED: usize = 16;
+
 /// Where the files of a profile are, if not where it says: below a directory that was the root directory of its launches.
 fn places_of(of: LearnedOf, directory: &Path, profile: &Profile) -> Vec<PathBuf> {
-    let root = |file: &ProfileFile| Some(&*profile.roots().get(file.root as usize)?.path);
-    let is_there = |file: &&ProfileFile, below: Option<&Path>| {
-        let path = below.map(|below| below.join(&file.path));
-        path.and_then(|path| path.metadata().ok())
-            .is_some_and(|found| found.len() == file.len)
+    if of != LearnedOf::Directory {
+        return Vec::new();
+    }
+    let is_in = |root: &Path, file: &ProfileFile| {
+        let found = root.join(&file.path).metadata();
+        found.is_ok_and(|found| found.len() == file.len)
     };
-    let files = || profile.files().iter();
-    let recorded = files().filter(|file| is_there(file, root(file))).count();
-    let below = files()
-        .filter(|file| is_there(file, Some(directory)))
-        .count();
-    match of == LearnedOf::Directory && below > recorded {
+    let (mut recorded, mut below) = (0, 0);
+    for file in profile.files().iter().take(COMPARED) {
+        let root = profile.roots().get(file.root as usize);
+        recorded += usize::from(root.is_some_and(|root| is_in(&root.path, file)));
+        below += usize::from(is_in(directory, file));
+    }
+    match below > recorded {
         true => vec![directory.to_owned()],
         false => Vec::new(),
     }

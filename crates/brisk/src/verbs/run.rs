@@ -604,13 +604,13 @@ fn observe(
     match launch.exec_after(start)? {}
 }
 
-/// Whether what brisk learns is said. A program without an image or a directory may stand for itself, by a link of
-/// `brisk auto on`: whoever started it, such as a build, may take each line for an error of the program.
+/// Whether somebody wants to know what brisk does.
 fn is_told(args: &Args) -> bool {
     args.verbose || std::io::stderr().is_terminal()
 }
 
-/// Says that nothing is learned, and why. The program starts all the same.
+/// Says that nothing is learned, and why. The program starts all the same. If no image or directory is named, only who looks
+/// is told: a link of `brisk auto on` has the name of the program, and a build takes what it says for the program's error.
 fn tell_unlearned(args: &Args, error: &brisk_mount::Error) {
     if args.image.is_some() || is_told(args) {
         warn(&format!("{}; nothing is learned", with_reasons(error)));
