@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use heed::types::Bytes;
-use heed::{CompactionOption, Env, MdbError, RoTxn, WithoutTls};
+use heed::{CompactionOption, MdbError, RoTxn, WithoutTls};
 
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::migration::Migrated;
-use crate::opener::Opener;
 use crate::opening::{Ending, fits};
 use crate::options::Options;
 use crate::query::Query;
@@ -40,12 +40,11 @@ pub struct Database {
 
 /// What all handles of a database share.
 pub(crate) struct Inner {
-    pub(crate) env: Env<WithoutTls>,
+    pub(crate) env: Environment,
     pub(crate) path: PathBuf,
     pub(crate) about: Table,
     pub(crate) collections: Vec<Collection>,
     pub(crate) limit: u64,
-    pub(crate) opener: Opener,
     /// The thread that has a transaction.
     pub(crate) writer: Mutex<Option<ThreadId>>,
     /// The last transaction of the file in which its layouts and indexes were those of this program.
@@ -251,7 +250,7 @@ impl Inner {
     /// An error in a child of the process that has opened the file.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), Error> {
-        self.opener.check()
+        self.env.check_process()
     }
 
     /// What follows a commit of this number, which has written something.

@@ -2,12 +2,14 @@
 
 #![allow(unsafe_code)]
 
-use std::io;
+use std::ops::Deref;
 use std::path::Path;
+use std::{io, mem};
 
 use heed::{Env, EnvFlags, EnvOpenOptions, WithoutTls};
 
 use crate::error::Error;
+use crate::opener::Opener;
 use crate::options::{Durability, Options};
 
 /// Readers at one time, unless the options say another number.
@@ -15,6 +17,54 @@ pub(crate) const READERS: u32 = 1024;
 
 /// Pages of all machines divide this.
 const PAGE: u64 = 1 << 16;
+
+/// An open file.
+///
+/// A forked child does not close it: that waits for a lock of heed, which another thread of the parent may have had at the
+/// fork, and nobody gives back in the child.
+pub(crate) struct Environment {
+    env: Env<WithoutTls>,
+    opener: Opener,
+}
+
+impl Environment {
+    fn new(env: Env<WithoutTls>) -> Self {
+        let opener = Opener::this_process();
+        Self { env, opener }
+    }
+
+    /// An error in a forked child of the process that has opened the file.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        self.opener.check()
+    }
+
+    /// Closes the file, so that it can be opened again at once.
+    pub(crate) fn close(self) {
+        if self.check_process().is_ok() {
+            let closing = self.env.clone().prepare_for_closing();
+            drop(self);
+            closing.wait();
+        }
+    }
+}
+
+impl Deref for Environment {
+    type Target = Env<WithoutTls>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.env
+    }
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        if self.check_process().is_err() {
+            // With one handle more, the last one is never dropped.
+            mem::forget(self.env.clone());
+        }
+    }
+}
 
 /// Opens the file, with room for the tables of all definitions and for some more.
 ///
@@ -25,7 +75,7 @@ pub(crate) unsafe fn open(
     path: &Path,
     options: &Options,
     more_tables: u32,
-) -> Result<Env<WithoutTls>, Error> {
+) -> Result<Environment, Error> {
     let limit = whole_pages(options.limit)?;
     let tables = options
         .definitions
@@ -45,7 +95,17 @@ pub(crate) unsafe fn open(
     unsafe { open.flags(flags) };
     // SAFETY: the caller promises that nothing else writes to the file.
     let opened = unsafe { open.open(path) };
-    opened.map_err(|e| told(path, e))
+    opened.map(Environment::new).map_err(|e| match e {
+        heed::Error::Io(e) if e.kind() == io::ErrorKind::OutOfMemory => {
+            let message = format!(
+                "cannot open {}: {e}; its limit reserves {limit} bytes of addresses, perhaps more than this process may have \
+                 (ulimit -v): name a lower limit",
+                path.display()
+            );
+            io::Error::new(e.kind(), message).into()
+        }
+        e => told(path, e),
+    })
 }
 
 /// Opens a file that is there, with room for so many tables: to read it, or, up to a limit of bytes, to change it.
@@ -57,7 +117,7 @@ pub(crate) unsafe fn open_existing(
     path: &Path,
     tables: u32,
     limit: Option<u64>,
-) -> Result<Env<WithoutTls>, Error> {
+) -> Result<Environment, Error> {
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.max_dbs(tables).max_readers(READERS);
     let mut flags = EnvFlags::NO_SUB_DIR;
@@ -71,7 +131,7 @@ pub(crate) unsafe fn open_existing(
     unsafe { open.flags(flags) };
     // SAFETY: the caller promises that nothing else writes to the file.
     let opened = unsafe { open.open(path) };
-    opened.map_err(|e| told(path, e))
+    opened.map(Environment::new).map_err(|e| told(path, e))
 }
 
 /// A limit in whole pages.

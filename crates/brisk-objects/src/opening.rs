@@ -16,7 +16,6 @@ use crate::environment;
 use crate::error::Error;
 use crate::key_bytes::KeyBytes;
 use crate::migration::{self, Migrated, Migration};
-use crate::opener::Opener;
 use crate::options::Options;
 use crate::record::{Record, ViewOf};
 use crate::schema::Schema;
@@ -120,7 +119,6 @@ impl Inner {
                 about,
                 collections,
                 limit: options.limit,
-                opener: Opener::this_process(),
                 writer: Mutex::new(None),
                 seen: AtomicUsize::new(0),
                 commits: AtomicU32::new(0),

@@ -1,5 +1,9 @@
 //! A database for tasks.
 
+#[path = "../examples/tasks.rs"]
+#[expect(dead_code, reason = "its main is not used")]
+mod tasks;
+
 use std::os::unix::fs::MetadataExt;
 
 use brisk_objects::{AsyncDatabase, Database, Error, Options, Record};
@@ -35,6 +39,16 @@ fn line(text: &str) -> Line {
         id: 0,
         text: text.to_owned(),
     }
+}
+
+#[tokio::test]
+async fn the_example_works_and_says_what_is_migrated_only_once() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = home.path().join("books.db");
+    tasks::run(&path).await.unwrap();
+    assert!(home.path().join("books.copy").exists());
+    let again = tasks::run(&path).await.unwrap_err();
+    assert!(matches!(again, Error::Layout { .. }), "{again}");
 }
 
 #[tokio::test]

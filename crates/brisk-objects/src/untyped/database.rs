@@ -9,9 +9,8 @@ use super::collection::{Parts, UntypedCollection};
 use super::pages::{self, Meta, PageFaults};
 use super::schema_text;
 use crate::database::Table;
-use crate::environment;
+use crate::environment::{self, Environment};
 use crate::error::Error;
-use crate::opener::Opener;
 use crate::opening::{ABOUT, SPARE, VERSION, index_key, index_table, refuse_network, resolved};
 use crate::schema::Schema;
 
@@ -27,8 +26,7 @@ use crate::schema::Schema;
 pub struct UntypedDatabase {
     /// Some, until this is dropped. Ends before the environment.
     txn: Option<RoTxn<'static, WithoutTls>>,
-    env: Env<WithoutTls>,
-    opener: Opener,
+    env: Environment,
     path: PathBuf,
     about: Table,
     collections: Vec<Parts>,
@@ -64,7 +62,7 @@ const TRIES: usize = 100;
 /// A file that is open to be looked at.
 pub(super) struct Opened {
     pub(super) txn: RoTxn<'static, WithoutTls>,
-    pub(super) env: Env<WithoutTls>,
+    pub(super) env: Environment,
     pub(super) path: PathBuf,
     pub(super) file: File,
     /// What the file says of the state that the transaction sees.
@@ -195,7 +193,6 @@ impl UntypedDatabase {
         Ok(Self {
             txn: Some(txn),
             env,
-            opener: Opener::this_process(),
             path,
             about,
             collections,
@@ -316,7 +313,7 @@ impl UntypedDatabase {
 
     /// An error in a forked child of the process that has opened this.
     pub(super) fn txn(&self) -> Result<&RoTxn<'_>, Error> {
-        self.opener.check()?;
+        self.env.check_process()?;
         Ok(self.txn.as_ref().expect("only drop takes it"))
     }
 
@@ -339,7 +336,7 @@ impl UntypedDatabase {
 
 impl Drop for UntypedDatabase {
     fn drop(&mut self) {
-        if self.opener.check().is_err() {
+        if self.env.check_process().is_err() {
             // Its place among the readers is the parent's.
             std::mem::forget(self.txn.take());
         }

@@ -97,8 +97,7 @@ unsafe fn write_to<T, E: From<Error>>(
     // Those of processes that were killed.
     env.clear_stale_readers().map_err(Error::from)?;
     let done = write_in(&env, path, limit, work);
-    // The file may be opened again at once.
-    env.prepare_for_closing().wait();
+    env.close();
     done
 }
 

@@ -272,3 +272,39 @@ fn a_process_with_the_same_number_is_refused() {
     drop(first.stdin.take());
     assert!(first.wait().unwrap().success());
 }
+
+#[test]
+fn a_file_that_another_process_lets_grow_has_to_be_opened_anew() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let limit = 256 << 10;
+    let db = open_with(options().limit(limit), &path).unwrap();
+    book(&db, 1, "first".to_owned(), 1).unwrap();
+    let len = || std::fs::metadata(&path).unwrap().len();
+    let mut others = 0;
+    while len() <= limit {
+        book_some(&path);
+        others += 200;
+    }
+    let refused = |e: Option<Error>| {
+        let e = e.expect("it sees only a part");
+        assert!(matches!(e, Error::HigherLimit { .. }), "{e}");
+    };
+    refused(db.snapshot().err());
+    refused(book(&db, 1, "second".to_owned(), 1).err());
+    drop(db);
+    assert_eq!(audit(&open(&path)), others + 1);
+}
+
+#[test]
+fn a_limit_that_reserves_too_many_addresses_is_named() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    // 8 GB, and the usual limit is 1 TiB.
+    let few = ["sh", "-c", "ulimit -v 8000000; exec \"$0\" \"$@\""];
+    let output = another_process(&few, "without indexes", &path).output();
+    let told = String::from_utf8(output.unwrap().stderr).unwrap();
+    let expected = "its limit reserves 1099511627776 bytes of addresses, perhaps more than this process may have (ulimit -v): \
+                    name a lower limit";
+    assert!(told.contains(expected), "{told}");
+}

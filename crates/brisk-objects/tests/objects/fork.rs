@@ -1,16 +1,32 @@
 //! Children of a fork.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use brisk_objects::{Error, Plain, Record, UntypedDatabase, UntypedWriter};
 
 use crate::another_process::book_some;
 use crate::ledger::{Account, audit, book, open};
 
+/// A child that waits so many seconds has failed.
+const PATIENCE: u32 = 20;
+
+/// Forks. Returns the number of the child, and 0 in the child.
+fn fork() -> libc::pid_t {
+    // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        // SAFETY: it takes a number.
+        unsafe { libc::alarm(PATIENCE) };
+    }
+    child
+}
+
 /// Whether `child` is true in a forked child.
 fn in_child(child: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
-    match unsafe { libc::fork() } {
+    match fork() {
         0 => {
             let right = child();
             // SAFETY: it takes a number and does not return.
@@ -97,8 +113,7 @@ fn write_and_fork(path: &Path) {
     let work = |writer: &mut UntypedWriter<'_>| {
         let layout = Account::SCHEMA.layout_text();
         let number = writer.collection("account", &layout, &[], None)?;
-        // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
-        child = unsafe { libc::fork() };
+        child = fork();
         if child > 0 {
             let mut status = 0;
             // SAFETY: it writes a number to where one is.
@@ -138,4 +153,28 @@ fn a_child_of_who_writes_without_types_writes_nothing() {
         assert_eq!(snapshot.get::<Account>(99).unwrap().unwrap().invoices(), 0);
         book(&db, 1, "next".to_owned(), 1).unwrap();
     }
+}
+
+#[test]
+fn a_child_waits_for_no_lock_that_another_thread_had() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (own, other) = (home.path().join("own.db"), home.path().join("other.db"));
+    let mut db = Some(open(&own));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                drop(open(&other));
+            }
+        });
+        for _ in 0..200 {
+            let is_right = in_child(|| {
+                drop(db.take());
+                true
+            });
+            is_over.fetch_or(!is_right, Ordering::Relaxed);
+            assert!(is_right, "the child waits");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }

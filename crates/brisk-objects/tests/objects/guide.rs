@@ -1,7 +1,10 @@
-//! The guide shows the example that is compiled.
+//! The guide shows the examples that are compiled.
 
 const GUIDE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUIDE.md"));
-const EXAMPLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ledger.rs"));
+const EXAMPLES: [&str; 2] = [
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ledger.rs")),
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tasks.rs")),
+];
 
 /// Lines without what stands before them: the guide begins each block at the left.
 fn lines(text: &str) -> String {
@@ -10,14 +13,16 @@ fn lines(text: &str) -> String {
 }
 
 #[test]
-fn the_guide_shows_the_ledger() {
-    let example = lines(EXAMPLE);
+fn the_guide_shows_the_examples() {
+    let examples = EXAMPLES.map(lines);
     let mut shown = 0;
     for block in GUIDE.split("\n```rust\n").skip(1) {
         let (block, _) = block.split_once("```\n").unwrap();
         assert!(
-            example.contains(&lines(block)),
-            "examples/ledger.rs does not have:\n{block}"
+            examples
+                .iter()
+                .any(|example| example.contains(&lines(block))),
+            "neither example has:\n{block}"
         );
         shown += block.lines().count();
     }
