@@ -309,8 +309,14 @@ fn in_words(app: &AppResults) -> Vec<String> {
         };
         let ratio = fastest.to_directory.map_or_else(String::new, of_directory);
         let milliseconds = |figure: &Figure| format!("{:.0} ms", figure.seconds.median * 1e3);
+        let gone = row.share_gone.map_or_else(String::new, |gone| {
+            format!(
+                ", with {:.0} % of the avoidable time gone",
+                100.0 * gone.value
+            )
+        });
         let mut text = format!(
-            "From cold, {} is the fastest {who}: {}{ratio}",
+            "From cold, {} is the fastest {who}: {}{ratio}{gone}",
             row.name,
             milliseconds(fastest)
         );
@@ -392,33 +398,42 @@ fn plots_of(app: &AppResults, kind: Kind) -> Plots {
         })
     });
     let directory = app.rows.iter().find(|row| row.format == "directory");
-    let reference = directory
-        .and_then(figure_of)
-        .map(|figure| figure.seconds.median * 1e3);
+    let of_directory = |kind| {
+        let figure = directory?.figure(kind)?;
+        Some(figure.seconds.median * 1e3)
+    };
     Plots {
         heading: String::new(),
         rows: rows.collect(),
-        reference,
+        lines: chart::Lines {
+            reference: of_directory(kind),
+            floor: match kind {
+                Kind::Cold => of_directory(Kind::Warm),
+                _ => None,
+            },
+        },
     }
 }
 
 fn draw_times(page: &mut Page, app: &AppResults, kind: Kind, heading: &str, caption: &str) {
-    let Plots {
-        rows, reference, ..
-    } = plots_of(app, kind);
+    let Plots { rows, lines, .. } = plots_of(app, kind);
     if rows.is_empty() {
         return;
     }
     let mut caption = format!("{caption} {}", chart::marks_in_words(&rows));
-    if reference.is_some() {
+    if lines.reference.is_some() {
         caption += " At the end of each line are the median and its ratio to the median of the directory, \
                     which is the dashed line.";
     }
-    if chart::is_log(&rows) {
+    if lines.floor.is_some() {
+        caption += " The dotted line is the median of the directory's warm launch: what is left of it is not waiting for the \
+                    disk.";
+    }
+    if chart::is_log(&rows, lines) {
         caption += " The axis is logarithmic: equal steps are equal ratios.";
     }
     page.heading(3, heading);
-    page.figure(&chart::box_plots(heading, &rows, reference, "ms"), &caption);
+    page.figure(&chart::box_plots(heading, &rows, lines, "ms"), &caption);
 }
 
 fn draw_sizes(page: &mut Page, app: &AppResults) {
@@ -997,6 +1012,16 @@ mod tests {
             table.contains(" 1.20 ") && !table.contains("(1.20-1.20)"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn the_warm_launch_is_the_floor_of_cold_ones() {
+        let html = page(&[raw(&made_up(1, 2, 3))], &[]);
+        let (_, cold) = html.split_once(">Cold launch</h3>").unwrap();
+        let (cold, warm) = cold.split_once(">Warm launch</h3>").unwrap();
+        let lines = |html: &str| html.matches("<line class=\"floor\"").count();
+        assert_eq!((lines(cold), lines(warm)), (1, 0));
+        assert!(cold.contains("The dotted line is "), "{cold}");
     }
 
     #[test]

@@ -32,14 +32,17 @@ pub enum Entry {
     IsOfUser(PathBuf),
 }
 
-/// Makes entries in the user's directory of data, for all of the system that start this program by its name or by this path.
+/// Makes entries in the user's directory of data, for all of the system that start this program by its name or by a path of
+/// the same file with the same name: some programs look at the name that they are started by.
 pub fn make(name: &OsStr, program: &Path, link: &Path, data: &Path) -> Result<Vec<Entry>> {
     let usual = env::var_os("XDG_DATA_DIRS").filter(|directories| !directories.is_empty());
     let directories = usual.unwrap_or_else(|| USUAL.into());
+    let real = program.canonicalize().ok();
     let is_it = |word: &str| {
         let path = Path::new(word);
+        let is_same = || real.is_some() && path.canonicalize().ok() == real;
         match path.is_absolute() {
-            true => path == program,
+            true => path.file_name() == Some(name) && (path == program || is_same()),
             false => path == Path::new(name),
         }
     };
@@ -127,8 +130,8 @@ fn changed(text: &str, is_it: impl Fn(&str) -> bool, link: &Path) -> Option<Stri
     for line in text.lines() {
         let changed = match line.split_once('=') {
             Some((key, value)) if key.trim_end() == "Exec" => {
-                let (word, rest) = first_word(value.trim_start());
-                is_it(word).then(|| format!("Exec={link}{rest}"))
+                let (before, word, rest) = program_of(value.trim_start());
+                is_it(word).then(|| format!("Exec={before}{link}{rest}"))
             }
             // Then the desktop would ask for the program by D-Bus, and not start the link.
             Some((key, value)) if key.trim_end() == "DBusActivatable" && value.trim() == "true" => {
@@ -141,6 +144,28 @@ fn changed(text: &str, is_it: impl Fn(&str) -> bool, link: &Path) -> Option<Stri
         lines.push(changed.unwrap_or_else(|| line.to_owned()));
     }
     is_changed.then(|| lines.join("\n") + "\n")
+}
+
+/// The program that a command starts, without its quotes, with what stands before and behind it. With `env` it is the word
+/// behind the variables; if `env` has options, it is `env`.
+fn program_of(command: &str) -> (&str, &str, &str) {
+    let (word, behind_word) = first_word(command);
+    if Path::new(word).file_name() != Some(OsStr::new("env")) {
+        return ("", word, behind_word);
+    }
+    let mut rest = behind_word;
+    loop {
+        let behind = rest.trim_start();
+        let (next, left) = first_word(behind);
+        if next.is_empty() || next.starts_with('-') {
+            return ("", word, behind_word);
+        }
+        if !next.contains('=') {
+            let before = command.len() - behind.len();
+            return (command.get(..before).unwrap_or_default(), next, left);
+        }
+        rest = left;
+    }
 }
 
 /// The first word of a command without its quotes, and what follows it. One with escapes is not read: it names no program
@@ -203,10 +228,29 @@ mod tests {
     }
 
     #[test]
+    fn the_link_stands_for_the_program_behind_variables() {
+        for (exec, expected) in [
+            (
+                "env A=b \"C=d e\" soffice %U",
+                "env A=b \"C=d e\" \"/l\" %U",
+            ),
+            (
+                "/usr/bin/env A=b \"/usr/bin/soffice\"",
+                "/usr/bin/env A=b \"/l\"",
+            ),
+        ] {
+            let text = with_link(&format!("[Desktop Entry]\nExec={exec}\n"), "/l");
+            assert_eq!(text.unwrap(), format!("[Desktop Entry]\nExec={expected}\n"));
+        }
+    }
+
+    #[test]
     fn other_programs_are_left_alone() {
         for line in [
             "Exec=soffice2 %U",
-            "Exec=env A=b soffice",
+            "Exec=env -u A soffice",
+            "Exec=env A=b soffice2",
+            "Exec=env A=soffice",
             "Name=soffice",
             "Exec=",
         ] {

@@ -5,6 +5,7 @@
 //! | any | its path, as it was found: links are not followed, so each virtual environment has a Python of its own |
 //! | one that runs scripts | also its arguments up to the script, the module or the class |
 //! | one that is several programs in one | also its first argument that is no option: `git status` |
+//! | one that starts another program | also that one, and what counts for it: `nice -n 10 git status` |
 //!
 //! Other arguments do not count: they name data, and most of what a start reads does not depend on them. If launches with
 //! one name read different things, their profile has them all.
@@ -81,6 +82,44 @@ const OF_SEVERAL: &[&str] = &[
     "--project",
 ];
 
+/// Programs that start the one that their arguments name, as `env A=b gcc` and `timeout 5 gcc`.
+const WRAPPERS: &[&str] = &[
+    "chrt",
+    "dbus-run-session",
+    "env",
+    "ionice",
+    "nice",
+    "nohup",
+    "numactl",
+    "prlimit",
+    "setarch",
+    "setsid",
+    "stdbuf",
+    "systemd-inhibit",
+    "taskset",
+    "time",
+    "timeout",
+    "xvfb-run",
+];
+
+/// Options of these programs whose value is the next argument.
+const OF_WRAPPERS: &[&str] = &[
+    "--chdir",
+    "--kill-after",
+    "--server-args",
+    "--server-num",
+    "--signal",
+    "--unset",
+    "-C",
+    "-e",
+    "-f",
+    "-k",
+    "-n",
+    "-o",
+    "-s",
+    "-u",
+];
+
 /// The key of what is learned of this command, whose program was found at this absolute path.
 pub fn key(program: &Path, command: &[OsString]) -> String {
     let arguments = command.get(1..).unwrap_or_default();
@@ -103,8 +142,24 @@ pub fn parts(program: &Path, arguments: &[OsString]) -> Vec<OsString> {
     } else if is_one_of(SEVERAL) {
         let word = first_word(arguments, OF_SEVERAL).and_then(|at| arguments.get(at));
         parts.extend(word.cloned());
+    } else if is_one_of(WRAPPERS)
+        && let Some((inner, arguments)) = wrapped(arguments)
+    {
+        parts.extend(self::parts(Path::new(inner), arguments));
     }
     parts
+}
+
+/// The program that a wrapper starts, and its arguments: the first word that is neither an option nor a setting of a variable
+/// nor a number, such as a time or a priority.
+fn wrapped(arguments: &[OsString]) -> Option<(&OsString, &[OsString])> {
+    let at = first_word(arguments, OF_WRAPPERS)?;
+    let (word, rest) = arguments.get(at..)?.split_first()?;
+    let bytes = word.as_bytes();
+    match bytes.contains(&b'=') || bytes.first().is_some_and(u8::is_ascii_digit) {
+        true => wrapped(rest),
+        false => Some((word, rest)),
+    }
 }
 
 /// The name of a program without a version behind it.
@@ -156,6 +211,20 @@ mod tests {
             ("/usr/bin/git -C dir status -s", "/usr/bin/git status"),
             ("/usr/bin/git --version", "/usr/bin/git"),
             ("/usr/bin/perl5.36-x86 a", "/usr/bin/perl5.36-x86"),
+            (
+                "/usr/bin/env -u X A=b CC=/usr/bin/cc git -C d status -s",
+                "/usr/bin/env git status",
+            ),
+            (
+                "/usr/bin/nice -n 10 timeout -k 1 5s gcc -c a.c",
+                "/usr/bin/nice timeout gcc",
+            ),
+            (
+                "/usr/bin/xvfb-run -a python3 -m x y",
+                "/usr/bin/xvfb-run python3 -m x",
+            ),
+            ("/usr/bin/timeout 5", "/usr/bin/timeout"),
+            ("/usr/bin/env", "/usr/bin/env"),
         ] {
             let mut words = command.split(' ').map(OsString::from);
             let program = words.next().expect("a program");

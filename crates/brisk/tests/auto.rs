@@ -568,10 +568,11 @@ fn learned_packs_are_listed_and_forgotten() {
             lines[0],
             format!("{} on {}", image.display(), place.display())
         );
-        assert_eq!(lines[1], "  pages       37");
-        assert_eq!(lines[3], "  learned     from 1 launch");
+        assert_eq!(lines[1], "  state       learned");
+        assert_eq!(lines[2], "  pages       37");
+        assert_eq!(lines[4], "  learned     from 1 launch");
         assert!(
-            lines[4].starts_with("  command     sh -c cd $BRISK_TREE; cat"),
+            lines[5].starts_with("  command     sh -c cd $BRISK_TREE; cat"),
             "{out}"
         );
         let missing = brisk(stage, &["auto", "forget"]).output().unwrap();

@@ -438,6 +438,17 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
         start();
         assert_eq!(pages(&learned(&stage), "/big"), 768);
         start();
+        let listed = stage
+            .brisk(&["auto", "list"])
+            .env("XDG_CACHE_HOME", stage.path("home"))
+            .env("XDG_DATA_HOME", &data)
+            .output();
+        let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+        let expected = format!(
+            "started by their names: cat (links in {}, which is not first in PATH)\n",
+            data.join("brisk/bin").display()
+        );
+        assert!(listed.ends_with(&expected), "{listed}");
         let (code, said) = change("on", "none-of-this-name");
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains("there is no such program in PATH"), "{said}");

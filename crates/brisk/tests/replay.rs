@@ -739,6 +739,66 @@ fn wait_for_learned(stage: &Stage) -> Value {
     }
 }
 
+#[test]
+fn the_learned_pack_of_an_image_is_read_at_login() {
+    each_user(|user| {
+        let stage = Stage::on_disk(user.user());
+        let run = ["run", "app.img", "--at", "at", "--auto", "--linger", "0"];
+        let mut run = auto(&stage, &run);
+        run.args(["--", "sh", "-c", "cat $BRISK_TREE/noise > /dev/null"]);
+        good(run.output().unwrap());
+        let one = wait_for_learned(&stage);
+        assert_eq!(
+            (&one["kind"], &one["state"]),
+            (&"image".into(), &"learned".into())
+        );
+        let packs = fs::read_dir(stage.path("home/brisk/hot")).unwrap();
+        let mut packs = packs.map(|entry| entry.unwrap().path());
+        let pack = packs
+            .find(|path| path.extension() == Some("hot".as_ref()))
+            .unwrap();
+        let file = File::open(&pack).unwrap();
+        file.sync_all().unwrap();
+        evict_and_prove(&file).unwrap();
+        let budget = ["auto", "replay", "--budget", "1M"];
+        let (out, _) = good(auto(&stage, &budget).output().unwrap());
+        assert!(out.contains("1.00 MiB of "), "{out}");
+        assert!(
+            out.contains(" left out for lack of memory or budget"),
+            "{out}"
+        );
+        let (out, _) = good(auto(&stage, &["auto", "replay"]).output().unwrap());
+        let image = stage.path("app.img").canonicalize().unwrap();
+        assert!(out.starts_with(&format!("{}: ", image.display())), "{out}");
+        let pages = file.metadata().unwrap().len().div_ceil(PAGE as u64);
+        assert_eq!(resident(&pack), pages, "{out}");
+    });
+}
+
+#[test]
+fn a_program_is_learned_whose_directory_is_all_of_the_system() {
+    each_user(|user| {
+        let stage = stage_of(user);
+        let big = stage.path("app/data/big");
+        let run = || {
+            let run = ["run", "/", "--auto", "--thorough", "-v", "--", "bin/cat"];
+            let output = auto(&stage, &run).arg(&big).output().unwrap();
+            assert_eq!(output.stdout, fs::read(&big).unwrap());
+            good(output).1
+        };
+        let said = run();
+        assert!(said.contains(OBSERVED), "{said}");
+        let one = wait_for_learned(&stage);
+        assert_eq!(
+            (&one["kind"], &one["image"]),
+            (&"directory".into(), &"/".into())
+        );
+        cold(&stage);
+        let said = run();
+        assert!(said.contains(" asked for in "), "{said}");
+    });
+}
+
 const OBSERVED: &str = "brisk observes this start";
 
 #[test]

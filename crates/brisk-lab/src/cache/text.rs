@@ -482,12 +482,15 @@ pub fn draw(page: &mut Page, results: &CacheResults) {
                 values,
             });
         let lines: Vec<_> = lines.collect();
-        let caption = match chart::is_log(&lines) {
+        let caption = match chart::is_log(&lines, chart::Lines::default()) {
             true => "The axis is logarithmic: equal steps are equal ratios.",
             false => "Each dot is one run.",
         };
         page.heading(3, &title);
-        page.figure(&chart::box_plots(&title, &lines, None, unit), caption);
+        page.figure(
+            &chart::box_plots(&title, &lines, chart::Lines::default(), unit),
+            caption,
+        );
         page.table(HEAD, &table(results, figure, rng).rows, false);
     }
     written(results).draw(page);

@@ -310,12 +310,15 @@ pub fn draw(page: &mut Page, results: &IndexResults) {
                 values,
             });
         let lines: Vec<_> = lines.collect();
-        let caption = match chart::is_log(&lines) {
+        let caption = match chart::is_log(&lines, chart::Lines::default()) {
             true => "The axis is logarithmic: equal steps are equal ratios.",
             false => "Each dot is one run.",
         };
         page.heading(3, &title);
-        page.figure(&chart::box_plots(&title, &lines, None, "ms"), caption);
+        page.figure(
+            &chart::box_plots(&title, &lines, chart::Lines::default(), "ms"),
+            caption,
+        );
         let table = table(results, figure, packages, &ways, rng);
         page.table(HEAD, &table.rows, false);
     }

@@ -103,12 +103,12 @@ fn draw_case(page: &mut Page, results: &LoadResults, number: usize) {
         "Time from the start of loading until the parent has seen the process end, {what}. {}",
         chart::marks_in_words(&rows)
     );
-    if chart::is_log(&rows) {
+    if chart::is_log(&rows, chart::Lines::default()) {
         caption += " The axis is logarithmic: equal steps are equal ratios.";
     }
     page.heading(3, &case.to_string());
     page.figure(
-        &chart::box_plots(&case.to_string(), &rows, None, "ms"),
+        &chart::box_plots(&case.to_string(), &rows, chart::Lines::default(), "ms"),
         &caption,
     );
 }

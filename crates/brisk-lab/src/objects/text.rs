@@ -307,12 +307,15 @@ pub fn draw(page: &mut Page, results: &ObjectsResults) {
                 values,
             });
         let lines: Vec<_> = lines.collect();
-        let caption = match chart::is_log(&lines) {
+        let caption = match chart::is_log(&lines, chart::Lines::default()) {
             true => "The axis is logarithmic: equal steps are equal ratios.",
             false => "Each dot is one run.",
         };
         page.heading(3, title);
-        page.figure(&chart::box_plots(title, &lines, None, "ns"), caption);
+        page.figure(
+            &chart::box_plots(title, &lines, chart::Lines::default(), "ns"),
+            caption,
+        );
         let table = table(results, figure, &stores, rng);
         page.table(HEAD, &table.rows, false);
     }

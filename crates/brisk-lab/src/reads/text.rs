@@ -394,11 +394,14 @@ pub fn draw(page: &mut Page, results: &ReadsResults) {
         });
         let lines: Vec<_> = lines.collect();
         let mut caption = legend(&results.settings);
-        if chart::is_log(&lines) {
+        if chart::is_log(&lines, chart::Lines::default()) {
             caption += " The axis is logarithmic: equal steps are equal ratios.";
         }
         page.heading(3, &title);
-        page.figure(&chart::box_plots(&title, &lines, None, "ns"), &caption);
+        page.figure(
+            &chart::box_plots(&title, &lines, chart::Lines::default(), "ns"),
+            &caption,
+        );
         let table = rows
             .iter()
             .map(|(reader, runs)| cells(results, group, *reader, runs));

@@ -688,8 +688,8 @@ impl LearnedPacks {
         text.replace(&format!("/proc/self/fd/{}", directory.as_raw_fd()), &own)
     }
 
-    /// The pack of this key, with its name for messages. None if there is none that belongs to this user.
-    pub(crate) fn pack(&self, key: &str) -> Option<(PathBuf, File)> {
+    /// The pack with this [`LearnedPack::key`], with its name for messages. None if there is none that belongs to this user.
+    pub fn pack(&self, key: &str) -> Option<(PathBuf, File)> {
         let name = format!("{key}.hot");
         let file = open_file(&self.reach(&name)).ok()?;
         let metadata = file.metadata().ok()?;

@@ -243,8 +243,17 @@ pub struct Plots {
     pub heading: String,
     /// One box plot for each.
     pub rows: Vec<Row>,
-    /// Where to draw a dashed line.
+    /// Lines through all rows.
+    pub lines: Lines,
+}
+
+/// Lines through all rows of [`box_plots`], each at its value.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Lines {
+    /// What the rows are compared with: a dashed line.
     pub reference: Option<f64>,
+    /// What no row is expected to be below: a dotted line.
+    pub floor: Option<f64>,
 }
 
 /// A file of [`box_plots`], one below the other. It has its own background, because the page around it may be
@@ -258,7 +267,7 @@ pub fn standalone(plots: &[Plots], unit: &str) -> String {
     for Plots {
         heading,
         rows,
-        reference,
+        lines,
     } in plots
     {
         parts.add(format_args!(
@@ -271,7 +280,7 @@ pub fn standalone(plots: &[Plots], unit: &str) -> String {
             y + HEADING,
             WIDTH - 2.0 * MARGIN,
             height_of(rows),
-            box_plots(heading, rows, *reference, unit)
+            box_plots(heading, rows, *lines, unit)
         ));
         y += HEADING + height_of(rows) + MARGIN;
     }
@@ -287,17 +296,18 @@ pub fn standalone(plots: &[Plots], unit: &str) -> String {
 }
 
 /// A box with whiskers for each row, and a dot for each value. The box goes from quartile to quartile, the
-/// whiskers to the extremes; a row of few values has neither. A dashed line is at `reference`.
-pub fn box_plots(title: &str, rows: &[Row], reference: Option<f64>, unit: &str) -> String {
-    let values = rows.iter().flat_map(|row| row.values.iter().copied());
-    let axis = Axis::of(values.chain(reference));
+/// whiskers to the extremes; a row of few values has neither.
+pub fn box_plots(title: &str, rows: &[Row], lines: Lines, unit: &str) -> String {
+    let axis = axis_of(rows, lines);
     let height = height_of(rows);
     let bottom = height - AXIS;
     let mut svg = Svg::new(height, title);
     axis.draw(&mut svg, 0.0, bottom, unit);
-    if let Some(reference) = reference {
-        let at = axis.place(reference);
-        svg.line("reference", (at, 0.0), (at, bottom));
+    for (class, value) in [("reference", lines.reference), ("floor", lines.floor)] {
+        if let Some(value) = value {
+            let at = axis.place(value);
+            svg.line(class, (at, 0.0), (at, bottom));
+        }
     }
     for (number, row) in rows.iter().enumerate() {
         let y = number as f64 * ROW;
@@ -345,8 +355,13 @@ pub fn marks_in_words(rows: &[Row]) -> &'static str {
 }
 
 /// Whether the axis of [`box_plots`] is logarithmic.
-pub fn is_log(rows: &[Row]) -> bool {
-    Axis::of(rows.iter().flat_map(|row| row.values.iter().copied())).is_log
+pub fn is_log(rows: &[Row], lines: Lines) -> bool {
+    axis_of(rows, lines).is_log
+}
+
+fn axis_of(rows: &[Row], lines: Lines) -> Axis {
+    let values = rows.iter().flat_map(|row| row.values.iter().copied());
+    Axis::of(values.chain(lines.reference).chain(lines.floor))
 }
 
 /// A bar for the first value of each row.
@@ -499,14 +514,18 @@ mod tests {
             row("b", &[]),
             row("c", &[0.0, f64::MAX]),
         ];
+        let lines = Lines {
+            reference: Some(1.5),
+            floor: Some(0.5),
+        };
         for picture in [
-            box_plots("<t>", &rows, Some(1.5), "ms"),
+            box_plots("<t>", &rows, lines, "ms"),
             bars("<t>", &rows, "MB"),
             standalone(
                 &[Plots {
                     heading: "<t>".to_owned(),
                     rows: rows.to_vec(),
-                    reference: None,
+                    lines: Lines::default(),
                 }],
                 "ms",
             ),

@@ -11,7 +11,7 @@ use std::{env, fs};
 use anyhow::{Context, ensure};
 use brisk_image::profile::{Profile, ProfileFile};
 use brisk_mount::{
-    DiskCharge, LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Replay,
+    DiskCharge, LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Replay, warm,
     with_reasons,
 };
 use clap::Subcommand;
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::profile::percent;
 use super::replay::summary;
+use super::warm::summary as warm_summary;
 use crate::answer::Answer;
 use crate::desktop_entries::{self, Entry, data_of_user};
 use crate::json;
@@ -56,7 +57,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Lists what brisk has learned, the last used first. Exits with 1 if there is nothing.
+    /// Lists what brisk has learned, the last used first, and the links of brisk auto on. Exits with 1 if nothing is learned.
     List(ListArgs),
     /// Forgets what brisk has learned about an image, a directory or a program, or everything. Exits with 1 if there is
     /// nothing.
@@ -64,8 +65,8 @@ enum Action {
     /// Says how many bytes everything that brisk has learned may take, or sets that. What was unused for the longest time goes
     /// first.
     Limit(LimitArgs),
-    /// Reads into memory what was learned of programs that were used lately, the last used first, and waits for it. A unit
-    /// for systemd does so at login. Exits with 1 if there is nothing.
+    /// Reads into memory what was learned of programs that were used lately, the last used first, and waits for it: profiles,
+    /// and the hot packs of images. A unit for systemd does so at login. Exits with 1 if there is nothing.
     Replay(ReplayArgs),
     /// Makes programs faster under their own names: puts links to brisk into a directory for PATH.
     On(LinkArgs),
@@ -146,7 +147,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
 }
 
-/// Replays what was used lately. What cannot be replayed is left out.
+/// Reads what was used lately. What cannot be read is left out.
 fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
     let lately = Duration::from_secs(86_400) * args.days;
     let mut left = args.budget;
@@ -154,25 +155,23 @@ fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
     for pack in packs.list()? {
         // A clock that was wrong may have written times of the future.
         let age = pack.used.elapsed().unwrap_or_default();
-        let profile = packs.profile_of(&pack.key);
-        let Some(profile) = profile.filter(|_| pack.of != LearnedOf::Image && age <= lately) else {
+        if age > lately {
+            continue;
+        }
+        let read = match pack.of {
+            LearnedOf::Image => warm_pack(packs, &pack.key, left),
+            _ => replay_profile(packs, &pack, left),
+        };
+        let Some(read) = read else {
             continue;
         };
         answer = Answer::Yes;
         let name = pack.image.as_deref().unwrap_or(Path::new(""));
-        let places = places_of(pack.of, name, &profile);
-        let replayed =
-            Replay::new(profile, &places, DiskCharge::default()).and_then(|mut replay| {
-                replay.budget = left;
-                // There is no program to race.
-                replay.race = false;
-                replay.run()
-            });
-        match replayed {
-            Ok(replayed) => {
-                left = left.map(|left| left.saturating_sub(replayed.pages.asked));
+        match read {
+            Ok((asked, summary)) => {
+                left = left.map(|left| left.saturating_sub(asked));
                 if !args.quiet {
-                    writeln!(io::stdout(), "{}: {}", shown(name), summary(&replayed))?;
+                    writeln!(io::stdout(), "{}: {summary}", shown(name))?;
                 }
             }
             Err(error) => warn(&format!("{}: {}", shown(name), with_reasons(&error))),
@@ -187,6 +186,36 @@ fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
         );
     }
     Ok(answer)
+}
+
+/// How many bytes were asked for, and what is said about it.
+type ReadAhead = brisk_mount::Result<(u64, String)>;
+
+/// Reads the learned hot pack of an image, at most `budget` bytes of it. None if there is none: the next session makes it.
+fn warm_pack(packs: &LearnedPacks, key: &str, budget: Option<u64>) -> Option<ReadAhead> {
+    let (path, file) = packs.pack(key)?;
+    let len = file.metadata().ok()?.len();
+    let warmed = warm(vec![(path, len)], budget);
+    Some(warmed.map(|counts| (counts.asked, warm_summary(len, &counts))))
+}
+
+/// Replays what was learned of a program or a directory, at most `budget` bytes of it. None if there is no profile.
+fn replay_profile(
+    packs: &LearnedPacks,
+    pack: &LearnedPack,
+    budget: Option<u64>,
+) -> Option<ReadAhead> {
+    let profile = packs.profile_of(&pack.key)?;
+    let directory = pack.image.as_deref().unwrap_or(Path::new(""));
+    let places = places_of(pack.of, directory, &profile);
+    let replay = Replay::new(profile, &places, DiskCharge::default());
+    let replayed = replay.and_then(|mut replay| {
+        replay.budget = budget;
+        // There is no program to race.
+        replay.race = false;
+        replay.run()
+    });
+    Some(replayed.map(|replayed| (replayed.pages.asked, summary(&replayed))))
 }
 
 /// So many files tell in which of two places they are.
@@ -251,8 +280,7 @@ fn on(programs: &[OsString]) -> anyhow::Result<Answer> {
             }
         }
     }
-    let search = env::var_os("PATH").unwrap_or_default();
-    if env::split_paths(&search).next().as_ref() != Some(&links) {
+    if !is_first_in_path(&links) {
         say(&format!(
             "put its directory first in PATH, for example in ~/.profile: export PATH={}:\"$PATH\"",
             shown(&links)
@@ -307,6 +335,7 @@ fn list(packs: &[LearnedPack], json: bool) -> anyhow::Result<Answer> {
         for pack in packs {
             print(&mut out, pack)?;
         }
+        print_links(&mut out)?;
         out.flush()?;
         if packs.is_empty() {
             say("nothing is learned yet; brisk run --auto -- PROGRAM learns from a start");
@@ -330,9 +359,7 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
         (Some(image), None) => writeln!(out, "{}", shown(image))?,
         (None, _) => writeln!(out, "{}: of an unknown image", shown(&pack.key))?,
     }
-    if pack.of != LearnedOf::Image {
-        writeln!(out, "  state       {}", state(pack).1)?;
-    }
+    writeln!(out, "  state       {}", state(pack).1)?;
     if let Some(start) = pack.last_start {
         writeln!(
             out,
@@ -344,7 +371,7 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
     }
     match pack.pages {
         Some(pages) => writeln!(out, "  pages       {pages}")?,
-        None => writeln!(out, "  pages       none: the next session makes the pack")?,
+        None => writeln!(out, "  pages       none")?,
     }
     writeln!(
         out,
@@ -369,6 +396,43 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Which programs brisk auto on has made links for, and whether they count.
+fn print_links(out: &mut impl Write) -> anyhow::Result<()> {
+    let Ok(links) = data_of_user().map(|data| data.join(LINKS)) else {
+        return Ok(());
+    };
+    let names = linked_in(&links);
+    if names.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = names.iter().map(shown).collect();
+    let where_in_path = match is_first_in_path(&links) {
+        true => "",
+        false => ", which is not first in PATH",
+    };
+    writeln!(
+        out,
+        "started by their names: {} (links in {}{where_in_path})",
+        names.join(", "),
+        shown(&links)
+    )?;
+    Ok(())
+}
+
+/// The names of the links to brisk in this directory, sorted.
+fn linked_in(links: &Path) -> Vec<OsString> {
+    let entries = fs::read_dir(links).into_iter().flatten().flatten();
+    let own = entries.filter(|entry| is_link_to_brisk(&entry.path()));
+    let mut names: Vec<_> = own.map(|entry| entry.file_name()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn is_first_in_path(links: &Path) -> bool {
+    let search = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&search).next().as_deref() == Some(links)
+}
+
 /// What brisk does at the next launch, as a word and for people.
 fn state(pack: &LearnedPack) -> (&'static str, String) {
     if let Some(why) = pack.left_alone {
@@ -381,6 +445,10 @@ fn state(pack: &LearnedPack) -> (&'static str, String) {
         ("small", text.to_owned())
     } else if pack.is_learning {
         let text = "learning: brisk has not seen all that the program reads, so the next start is observed, too";
+        ("learning", text.to_owned())
+    } else if pack.of == LearnedOf::Image && pack.pages.is_none() {
+        let text =
+            "learning: the next session records all that the program asks for, and makes the pack";
         ("learning", text.to_owned())
     } else if pack.is_full {
         let text = "learned, from as many starts as brisk learns from; if the program reads much else a day later, brisk begins anew";

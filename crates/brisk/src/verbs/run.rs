@@ -73,7 +73,8 @@ the next ones. The program stays the same process, and writes where it always do
 change, brisk forgets the profile and observes the next start. If a program reads much that the profile lacks, brisk \
 observes the next start too and adds it. A program that reads less than 2 MiB is left alone. One with the rights of \
 others (setuid) is not observed. Launches are told apart by the path of the program, for interpreters also by the \
-script, and for programs with verbs (git, cargo) by the verb.\n\n\
+script, for programs with verbs (git, cargo) by the verb, and for those that start another one (env, timeout) by that \
+one.\n\n\
 With --audit the program does not take brisk's place: brisk traces it, as brisk trace does. It exits as the \
 program did, or with 128 and the number of the signal that ended it.\n\n\
 Exits as the program does, or with 125 if brisk failed, 126 if the program cannot be executed and 127 if it does \

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use brisk_io::PrefetchCounts;
 use brisk_mount::{DiskCharge, Replay, warm};
 use indicatif::BinaryBytes;
 use serde_json::json;
@@ -93,24 +94,29 @@ pub fn run(args: &Args) -> Result<Answer> {
             "failed_bytes": warmed.failed,
         }))?;
     } else if !args.quiet {
-        let mut text = format!(
-            "{} of {} read, {} in memory already",
-            BinaryBytes(warmed.asked),
-            BinaryBytes(bytes),
-            BinaryBytes(warmed.resident)
-        );
-        for (bytes, what) in [
-            (warmed.over_budget, "left out for lack of memory or budget"),
-            (warmed.missing, "in files that may not be read"),
-            (warmed.failed, "could not be read"),
-        ] {
-            if bytes > 0 {
-                text += &format!("; {} {what}", BinaryBytes(bytes));
-            }
-        }
-        writeln!(io::stdout(), "{text}")?;
+        writeln!(io::stdout(), "{}", summary(bytes, &warmed))?;
     }
     Ok(Answer::Yes)
+}
+
+/// What was done about `bytes`, for people.
+pub fn summary(bytes: u64, counts: &PrefetchCounts) -> String {
+    let mut text = format!(
+        "{} of {} read, {} in memory already",
+        BinaryBytes(counts.asked),
+        BinaryBytes(bytes),
+        BinaryBytes(counts.resident)
+    );
+    for (bytes, what) in [
+        (counts.over_budget, "left out for lack of memory or budget"),
+        (counts.missing, "in files that may not be read"),
+        (counts.failed, "could not be read"),
+    ] {
+        if bytes > 0 {
+            text += &format!("; {} {what}", BinaryBytes(bytes));
+        }
+    }
+    text
 }
 
 fn replay(args: &Args) -> Result<Answer> {
