@@ -309,12 +309,8 @@ fn in_words(app: &AppResults) -> Vec<String> {
         };
         let ratio = fastest.to_directory.map_or_else(String::new, of_directory);
         let milliseconds = |figure: &Figure| format!("{:.0} ms", figure.seconds.median * 1e3);
-        let gone = row.share_gone.map_or_else(String::new, |gone| {
-            format!(
-                ", with {:.0} % of the avoidable time gone",
-                100.0 * gone.value
-            )
-        });
+        let gone = row.share_gone.filter(|gone| gone.low > 0.0);
+        let gone = gone.map_or_else(String::new, avoidable_time);
         let mut text = format!(
             "From cold, {} is the fastest {who}: {}{ratio}{gone}",
             row.name,
@@ -362,6 +358,16 @@ fn is_tie(shorter: &Figure, longer: &Figure) -> bool {
         _ => false,
     };
     is_near || overlap
+}
+
+/// The share of the avoidable time that is gone.
+fn avoidable_time(gone: Ratio) -> String {
+    let [share, low, high] = [gone.value, gone.low, gone.high].map(|share| 100.0 * share);
+    let mut text = format!("; {share:.0} % of the avoidable time is gone");
+    if !gone.is_point() {
+        text += &format!(" (95 %: {low:.0} to {high:.0})");
+    }
+    text
 }
 
 fn of_directory(ratio: Ratio) -> String {
@@ -426,8 +432,8 @@ fn draw_times(page: &mut Page, app: &AppResults, kind: Kind, heading: &str, capt
                     which is the dashed line.";
     }
     if lines.floor.is_some() {
-        caption += " The dotted line is the median of the directory's warm launch: what is left of it is not waiting for the \
-                    disk.";
+        caption += " The dotted line is the median of a warm launch from the directory: the time that remains if a launch \
+                    waits for no disk.";
     }
     if chart::is_log(&rows, lines) {
         caption += " The axis is logarithmic: equal steps are equal ratios.";
@@ -998,10 +1004,23 @@ mod tests {
             words[2].starts_with("brisk-speed is the smallest: 138.0 MB"),
             "{words:?}"
         );
+        let mut raw = raw(&results);
+        let mut first = |low| {
+            let (value, high) = (0.7, 0.8);
+            raw.results.apps[0].rows[1].share_gone = Some(Ratio { value, low, high });
+            in_words(&raw.results.apps[0]).swap_remove(0)
+        };
+        let gone = first(0.6);
+        assert!(
+            gone.ends_with("; 70 % of the avoidable time is gone (95 %: 60 to 80)."),
+            "{gone}"
+        );
+        let gone = first(-0.1);
+        assert!(!gone.contains("gone"), "{gone}");
         // One run has no interval, in the table either.
         results["apps"][0]["reach"] =
             json!({"cached_bytes": 33_000_000, "of_tree_bytes": 3_900_000});
-        let raw = raw(&results);
+        let raw = self::raw(&results);
         let table = table::of(&raw.results);
         assert!(
             table.contains("\nA cold start reads 33.0 MB, of which 3.9 MB lie in this tree.\n"),

@@ -142,7 +142,7 @@ pub use page_log::PageEvent;
 pub use reclaimer::Reclaimer;
 pub use replay::{
     AfterReplay, BackgroundReplay, DiskCharge, GivenUp, MeasuredDisk, NextLaunch, Replay,
-    ReplayEnd, Replayed, StartReads, warm,
+    ReplayEnd, Replayed, StartReads, budget, warm,
 };
 pub use rooted_launch::RootedLaunch;
 pub use run::{Launch, PlainLaunch, Variable};

@@ -1,4 +1,4 @@
-//! Books whose records get a new field, and tasks that read them.
+//! Books whose records get a new field, and tasks that read them. It writes a new file and a copy of that.
 //!
 //! ```text
 //! cargo run --release -p brisk-objects --features tokio --example tasks -- books.db
@@ -33,6 +33,10 @@ const BOOKS: u32 = 10_000;
 
 /// What the first version of this program has written.
 fn write_first(path: &Path) -> Result<(), Error> {
+    if path.exists() {
+        let message = format!("{} exists already; name a new file", path.display());
+        return Err(std::io::Error::new(std::io::ErrorKind::AlreadyExists, message).into());
+    }
     let options = Options::new().collection::<first::Book>();
     // SAFETY: nothing but this program writes to the file.
     let db = unsafe { options.open(path) }?;
@@ -69,6 +73,11 @@ fn migrate(path: &Path) -> Result<brisk_objects::Database, Error> {
     Ok(db)
 }
 
+/// Writes the file, migrates it, and reads it.
+///
+/// # Errors
+///
+/// Those of the database, and `AlreadyExists` if there is a file.
 pub async fn run(path: &Path) -> Result<(), Error> {
     write_first(path)?;
     let db = AsyncDatabase::new(migrate(path)?)?;

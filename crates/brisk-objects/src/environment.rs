@@ -38,15 +38,6 @@ impl Environment {
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         self.opener.check()
     }
-
-    /// Closes the file, so that it can be opened again at once.
-    pub(crate) fn close(self) {
-        if self.check_process().is_ok() {
-            let closing = self.env.clone().prepare_for_closing();
-            drop(self);
-            closing.wait();
-        }
-    }
 }
 
 impl Deref for Environment {
@@ -95,17 +86,9 @@ pub(crate) unsafe fn open(
     unsafe { open.flags(flags) };
     // SAFETY: the caller promises that nothing else writes to the file.
     let opened = unsafe { open.open(path) };
-    opened.map(Environment::new).map_err(|e| match e {
-        heed::Error::Io(e) if e.kind() == io::ErrorKind::OutOfMemory => {
-            let message = format!(
-                "cannot open {}: {e}; its limit reserves {limit} bytes of addresses, perhaps more than this process may have \
-                 (ulimit -v): name a lower limit",
-                path.display()
-            );
-            io::Error::new(e.kind(), message).into()
-        }
-        e => told(path, e),
-    })
+    opened
+        .map(Environment::new)
+        .map_err(|e| unopened(path, limit, e))
 }
 
 /// Opens a file that is there, with room for so many tables: to read it, or, up to a limit of bytes, to change it.
@@ -121,9 +104,11 @@ pub(crate) unsafe fn open_existing(
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.max_dbs(tables).max_readers(READERS);
     let mut flags = EnvFlags::NO_SUB_DIR;
+    // Who only reads maps what the file has.
+    let limit = limit.map(whole_pages).transpose()?;
     match limit {
         Some(limit) => {
-            open.map_size(whole_pages(limit)?);
+            open.map_size(limit);
         }
         None => flags |= EnvFlags::READ_ONLY,
     }
@@ -131,7 +116,10 @@ pub(crate) unsafe fn open_existing(
     unsafe { open.flags(flags) };
     // SAFETY: the caller promises that nothing else writes to the file.
     let opened = unsafe { open.open(path) };
-    opened.map(Environment::new).map_err(|e| told(path, e))
+    let reserved = limit.unwrap_or_default();
+    opened
+        .map(Environment::new)
+        .map_err(|e| unopened(path, reserved, e))
 }
 
 /// A limit in whole pages.
@@ -142,6 +130,21 @@ fn whole_pages(limit: u64) -> Result<usize, Error> {
         let message = format!("a limit of {limit} bytes, which no address can have");
         io::Error::new(io::ErrorKind::InvalidInput, message).into()
     })
+}
+
+/// The error of a file that could not be opened, with a limit of so many bytes. 0: with none.
+fn unopened(path: &Path, limit: usize, e: heed::Error) -> Error {
+    match e {
+        heed::Error::Io(e) if e.kind() == io::ErrorKind::OutOfMemory && limit > 0 => {
+            let message = format!(
+                "cannot open {}: {e}; its limit reserves {limit} bytes of addresses, perhaps more than this process may have \
+                 (ulimit -v): name a lower limit",
+                path.display()
+            );
+            io::Error::new(e.kind(), message).into()
+        }
+        e => told(path, e),
+    }
 }
 
 /// An error of LMDB while a file is opened.

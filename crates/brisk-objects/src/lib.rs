@@ -82,7 +82,8 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
   back when a database is opened, after each 64 commits, when the file has reached its limit, and when there is no place
   left.
 * A process opens a file once, and clones the handle. In a forked child all is an error, and it cannot open the file anew: fork
-  before you open it, or let the child execute a program.
+  before you open it, or let the child execute a program. If another thread opens or closes a database at the moment of the
+  fork, a child that opens any database waits for ever.
 * Two containers that share a file share process numbers, too, or the second one is refused.
 * A file on a network or a cluster is refused.
 * The file grows up to a [limit](Options::limit), and never shrinks. A [copy](Database::copy_to) has no unused pages.

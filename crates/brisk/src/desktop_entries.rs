@@ -147,7 +147,7 @@ fn changed(text: &str, is_it: impl Fn(&str) -> bool, link: &Path) -> Option<Stri
 }
 
 /// The program that a command starts, without its quotes, with what stands before and behind it. With `env` it is the word
-/// behind the variables; if `env` has options, it is `env`.
+/// behind the variables. If `env` has options, or a variable that is not in plain words, it is `env`.
 fn program_of(command: &str) -> (&str, &str, &str) {
     let (word, behind_word) = first_word(command);
     if Path::new(word).file_name() != Some(OsStr::new("env")) {
@@ -157,7 +157,8 @@ fn program_of(command: &str) -> (&str, &str, &str) {
     loop {
         let behind = rest.trim_start();
         let (next, left) = first_word(behind);
-        if next.is_empty() || next.starts_with('-') {
+        let is_whole = left.is_empty() || left.starts_with(' ');
+        if next.is_empty() || next.starts_with('-') || next.contains(['"', '\\']) || !is_whole {
             return ("", word, behind_word);
         }
         if !next.contains('=') {
@@ -251,6 +252,9 @@ mod tests {
             "Exec=env -u A soffice",
             "Exec=env A=b soffice2",
             "Exec=env A=soffice",
+            r#"Exec=env "A=x\\" soffice \\"y" other"#,
+            r#"Exec=env A="x soffice y" real"#,
+            r#"Exec=env "A=b""soffice""#,
             "Name=soffice",
             "Exec=",
         ] {

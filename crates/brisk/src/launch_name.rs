@@ -12,9 +12,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, absolute};
+use std::path::{Path, PathBuf, absolute};
 
 use brisk_mount::LearnedPacks;
+
+use crate::launcher::next_in_path;
 
 /// Programs that run scripts, without digits, dots and hyphens at their ends.
 const RUN_SCRIPTS: &[&str] = &[
@@ -82,43 +84,71 @@ const OF_SEVERAL: &[&str] = &[
     "--project",
 ];
 
-/// Programs that start the one that their arguments name, as `env A=b gcc` and `timeout 5 gcc`.
-const WRAPPERS: &[&str] = &[
-    "chrt",
-    "dbus-run-session",
-    "env",
-    "ionice",
-    "nice",
-    "nohup",
-    "numactl",
-    "prlimit",
-    "setarch",
-    "setsid",
-    "stdbuf",
-    "systemd-inhibit",
-    "taskset",
-    "time",
-    "timeout",
-    "xvfb-run",
+/// A program that starts the one that its arguments name, as `env A=b gcc` and `timeout 5 gcc`.
+struct Wrapper {
+    name: &'static str,
+    /// Options whose value is the next argument.
+    with_values: &'static [&'static str],
+    /// How many arguments that are no options come before the program.
+    operands: usize,
+}
+
+const WRAPPERS: &[Wrapper] = &[
+    wrapper("chrt", &["-D", "-P", "-T"], 1),
+    wrapper("dbus-run-session", &["--config-file", "--dbus-daemon"], 0),
+    // Settings of variables come before the program, too.
+    wrapper("env", &["--chdir", "--unset", "-C", "-u"], 0),
+    wrapper("ionice", &["--class", "--classdata", "-c", "-n"], 0),
+    wrapper("nice", &["--adjustment", "-n"], 0),
+    wrapper("nohup", &[], 0),
+    wrapper("setsid", &[], 0),
+    wrapper(
+        "stdbuf",
+        &["--error", "--input", "--output", "-e", "-i", "-o"],
+        0,
+    ),
+    wrapper(
+        "systemd-inhibit",
+        &["--mode", "--what", "--who", "--why"],
+        0,
+    ),
+    wrapper("taskset", &[], 1),
+    wrapper("time", &["--format", "--output", "-f", "-o"], 0),
+    wrapper("timeout", &["--kill-after", "--signal", "-k", "-s"], 1),
+    wrapper(
+        "xvfb-run",
+        &[
+            "--auth-file",
+            "--error-file",
+            "--server-args",
+            "--server-num",
+            "--wait",
+            "--xauth-protocol",
+            "-e",
+            "-f",
+            "-n",
+            "-p",
+            "-s",
+            "-w",
+        ],
+        0,
+    ),
 ];
 
-/// Options of these programs whose value is the next argument.
-const OF_WRAPPERS: &[&str] = &[
-    "--chdir",
-    "--kill-after",
-    "--server-args",
-    "--server-num",
-    "--signal",
-    "--unset",
-    "-C",
-    "-e",
-    "-f",
-    "-k",
-    "-n",
-    "-o",
-    "-s",
-    "-u",
-];
+const fn wrapper(
+    name: &'static str,
+    with_values: &'static [&'static str],
+    operands: usize,
+) -> Wrapper {
+    Wrapper {
+        name,
+        with_values,
+        operands,
+    }
+}
+
+/// How many wrappers one in the other are looked through.
+const MOST_WRAPPERS: usize = 8;
 
 /// The key of what is learned of this command, whose program was found at this absolute path.
 pub fn key(program: &Path, command: &[OsString]) -> String {
@@ -128,6 +158,58 @@ pub fn key(program: &Path, command: &[OsString]) -> String {
 
 /// What has to be the same for two launches to share what is learned. `program` is an absolute path.
 pub fn parts(program: &Path, arguments: &[OsString]) -> Vec<OsString> {
+    parts_by(program, arguments, |name| {
+        match name.as_bytes().contains(&b'/') {
+            true => absolute(name).ok(),
+            false => next_in_path(name),
+        }
+    })
+}
+
+/// The same, with what finds the programs that others start.
+fn parts_by(
+    program: &Path,
+    mut arguments: &[OsString],
+    find: impl Fn(&OsStr) -> Option<PathBuf>,
+) -> Vec<OsString> {
+    let mut program = program.to_owned();
+    let mut parts = Vec::new();
+    for _ in 0..MOST_WRAPPERS {
+        let Some(wrapper) = WRAPPERS.iter().find(|known| program.ends_with(known.name)) else {
+            break;
+        };
+        let Some((inner, behind)) = wrapper.inner(arguments) else {
+            break;
+        };
+        let Some(inner) = find(inner) else {
+            break;
+        };
+        parts.push(program.into());
+        (program, arguments) = (inner, behind);
+    }
+    parts.extend(parts_of_one(&program, arguments));
+    parts
+}
+
+impl Wrapper {
+    /// The program that it starts, and the arguments of that.
+    fn inner<'a>(&self, mut arguments: &'a [OsString]) -> Option<(&'a OsString, &'a [OsString])> {
+        let mut operands = self.operands;
+        loop {
+            let at = first_word(arguments, self.with_values)?;
+            let (word, behind) = arguments.get(at..)?.split_first()?;
+            let is_setting = self.name == "env" && word.as_bytes().contains(&b'=');
+            if operands == 0 && !is_setting {
+                return Some((word, behind));
+            }
+            operands = operands.saturating_sub(1);
+            arguments = behind;
+        }
+    }
+}
+
+/// The same of a program, whatever it starts.
+fn parts_of_one(program: &Path, arguments: &[OsString]) -> Vec<OsString> {
     let mut parts = vec![program.into()];
     let name = program.file_name().unwrap_or_default();
     let name = trimmed(name.as_bytes());
@@ -142,24 +224,8 @@ pub fn parts(program: &Path, arguments: &[OsString]) -> Vec<OsString> {
     } else if is_one_of(SEVERAL) {
         let word = first_word(arguments, OF_SEVERAL).and_then(|at| arguments.get(at));
         parts.extend(word.cloned());
-    } else if is_one_of(WRAPPERS)
-        && let Some((inner, arguments)) = wrapped(arguments)
-    {
-        parts.extend(self::parts(Path::new(inner), arguments));
     }
     parts
-}
-
-/// The program that a wrapper starts, and its arguments: the first word that is neither an option nor a setting of a variable
-/// nor a number, such as a time or a priority.
-fn wrapped(arguments: &[OsString]) -> Option<(&OsString, &[OsString])> {
-    let at = first_word(arguments, OF_WRAPPERS)?;
-    let (word, rest) = arguments.get(at..)?.split_first()?;
-    let bytes = word.as_bytes();
-    match bytes.contains(&b'=') || bytes.first().is_some_and(u8::is_ascii_digit) {
-        true => wrapped(rest),
-        false => Some((word, rest)),
-    }
 }
 
 /// The name of a program without a version behind it.
@@ -211,20 +277,6 @@ mod tests {
             ("/usr/bin/git -C dir status -s", "/usr/bin/git status"),
             ("/usr/bin/git --version", "/usr/bin/git"),
             ("/usr/bin/perl5.36-x86 a", "/usr/bin/perl5.36-x86"),
-            (
-                "/usr/bin/env -u X A=b CC=/usr/bin/cc git -C d status -s",
-                "/usr/bin/env git status",
-            ),
-            (
-                "/usr/bin/nice -n 10 timeout -k 1 5s gcc -c a.c",
-                "/usr/bin/nice timeout gcc",
-            ),
-            (
-                "/usr/bin/xvfb-run -a python3 -m x y",
-                "/usr/bin/xvfb-run python3 -m x",
-            ),
-            ("/usr/bin/timeout 5", "/usr/bin/timeout"),
-            ("/usr/bin/env", "/usr/bin/env"),
         ] {
             let mut words = command.split(' ').map(OsString::from);
             let program = words.next().expect("a program");
@@ -233,6 +285,50 @@ mod tests {
             let found: Vec<_> = found.iter().map(|part| part.to_string_lossy()).collect();
             assert_eq!(found.join(" "), expected, "{command}");
         }
+    }
+
+    #[test]
+    fn what_others_start_is_known_by_its_path() {
+        for (command, expected) in [
+            (
+                "/usr/bin/env -u X A=b CC=/usr/bin/cc git -C d status -s",
+                "/usr/bin/env /found/git status",
+            ),
+            (
+                "/usr/bin/nice -n 10 timeout -k 1 5s gcc -c a.c",
+                "/usr/bin/nice /found/timeout /found/gcc",
+            ),
+            (
+                "/usr/bin/xvfb-run -a -s x /v/bin/python3 -m x y",
+                "/usr/bin/xvfb-run /v/bin/python3 -m x",
+            ),
+            ("/usr/bin/timeout 5 7z a x.7z", "/usr/bin/timeout /found/7z"),
+            ("/usr/bin/setsid -f gcc a.c", "/usr/bin/setsid /found/gcc"),
+            ("/usr/bin/ionice -c idle gcc", "/usr/bin/ionice /found/gcc"),
+            ("/usr/bin/stdbuf -o L gcc", "/usr/bin/stdbuf /found/gcc"),
+            ("/usr/bin/taskset -c 0,1 gcc", "/usr/bin/taskset /found/gcc"),
+            ("/usr/bin/chrt -f 10 gcc", "/usr/bin/chrt /found/gcc"),
+            ("/usr/bin/nohup A=b gcc", "/usr/bin/nohup /found/A=b"),
+            ("/usr/bin/timeout 5 none x", "/usr/bin/timeout"),
+            ("/usr/bin/timeout 5", "/usr/bin/timeout"),
+            ("/usr/bin/env", "/usr/bin/env"),
+        ] {
+            let found = parts_of(command);
+            assert_eq!(found.join(" "), expected, "{command}");
+        }
+        let deep = format!("/usr/bin/nice{}", " nice".repeat(100_000));
+        assert_eq!(parts_of(&deep).len(), MOST_WRAPPERS + 1);
+    }
+
+    /// As if all programs were found, but one.
+    fn parts_of(command: &str) -> Vec<String> {
+        let mut words = command.split(' ').map(OsString::from);
+        let program = words.next().expect("a program");
+        let arguments: Vec<_> = words.collect();
+        let find = |name: &OsStr| (name != "none").then(|| Path::new("/found").join(name));
+        let found = parts_by(Path::new(&program), &arguments, find);
+        let found = found.iter().map(|part| part.to_string_lossy().into_owned());
+        found.collect()
     }
 
     #[test]

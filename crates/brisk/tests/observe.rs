@@ -402,6 +402,12 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
         let menus = stage.path("system/applications");
         fs::create_dir_all(&menus).unwrap();
         fs::write(menus.join("cat.desktop"), "[Desktop Entry]\nExec=cat %f\n").unwrap();
+        // Another path of the same program.
+        let other = stage.path("system/cat");
+        let real = fs::canonicalize("/bin/cat").unwrap();
+        std::os::unix::fs::symlink(real, &other).unwrap();
+        let exec = format!("[Desktop Entry]\nExec=env A=b {}\n", other.display());
+        fs::write(menus.join("other.desktop"), exec).unwrap();
         let (code, said) = change("on", "cat");
         assert_eq!(code, Some(0), "{said}");
         let entry = data.join("applications/cat.desktop");
@@ -409,6 +415,9 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
         let exec = format!("Exec=\"{}\" %f\n", data.join("brisk/bin/cat").display());
         assert!(text.ends_with(&exec), "{text}");
         let link = data.join("brisk/bin/cat");
+        let text = fs::read_to_string(data.join("applications/other.desktop")).unwrap();
+        let exec = format!("Exec=env A=b \"{}\"\n", link.display());
+        assert!(text.ends_with(&exec), "{text}");
         assert!(
             said.contains(&format!(
                 "export PATH={}:",
@@ -445,7 +454,7 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
             .output();
         let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
         let expected = format!(
-            "started by their names: cat (links in {}, which is not first in PATH)\n",
+            "links that start programs through brisk: cat (in {}, which is not first in PATH)\n",
             data.join("brisk/bin").display()
         );
         assert!(listed.ends_with(&expected), "{listed}");

@@ -1,5 +1,7 @@
 //! Results: every run, and what was counted.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
@@ -126,5 +128,12 @@ impl ReadsResults {
         let row = self.rows.iter().position(|known| *known == setting);
         let runs = self.runs.iter().filter(|run| Some(run.row) == row);
         runs.map(|run| run.nanoseconds).collect()
+    }
+
+    /// The same by the repetition.
+    pub fn by_repetition(&self, setting: Setting) -> BTreeMap<u32, f64> {
+        let row = self.rows.iter().position(|known| *known == setting);
+        let runs = self.runs.iter().filter(|run| Some(run.row) == row);
+        runs.map(|run| (run.repetition, run.nanoseconds)).collect()
     }
 }

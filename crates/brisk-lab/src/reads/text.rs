@@ -1,5 +1,7 @@
 //! Results as text for people, and as a part of a page with pictures.
 
+use std::collections::BTreeMap;
+
 use super::super::answers::{Answer, Verdict, too_few};
 use super::super::load::State;
 use super::super::load::answers::{digits_of, interval};
@@ -267,17 +269,16 @@ fn answers(results: &ReadsResults) -> Vec<Answer> {
 
 /// The costs of the slow pattern, part by part, and what avoids them.
 fn costs(results: &ReadsResults) -> Vec<String> {
-    let runs = |reader| {
-        results.nanoseconds(Setting {
-            reader,
-            what: What::Small { random: true },
-            state: State::Warm,
-            threads: 1,
-        })
+    let setting = |reader| Setting {
+        reader,
+        what: What::Small { random: true },
+        state: State::Warm,
+        threads: 1,
     };
-    let median = |reader| Some(Spread::of(&runs(reader))?.median);
-    let plain = runs(Reader::Pread);
-    let more = |reader| more_than(&plain, &runs(reader));
+    let median = |reader| Some(Spread::of(&results.nanoseconds(setting(reader)))?.median);
+    let rounds = |reader| results.by_repetition(setting(reader));
+    let plain = rounds(Reader::Pread);
+    let more = |reader| more_than(&plain, &rounds(reader));
     let all = || {
         Some(vec![
             format!(
@@ -302,16 +303,29 @@ fn costs(results: &ReadsResults) -> Vec<String> {
     all().unwrap_or_default()
 }
 
-/// What runs take more than others of the same rounds, in words.
-fn more_than(plain: &[f64], runs: &[f64]) -> Option<String> {
-    let more = plain.iter().zip(runs).map(|(plain, run)| run - plain);
+/// What runs take more than others of the same rounds, in words. Both are by their rounds. None if there are none.
+fn more_than(plain: &BTreeMap<u32, f64>, runs: &BTreeMap<u32, f64>) -> Option<String> {
+    let more = runs
+        .iter()
+        .filter_map(|(round, run)| Some(run - plain.get(round)?));
     let more: Vec<_> = more.collect();
     let slower = more.iter().filter(|more| **more > 0.0).count();
-    // Of 15 rounds without a difference, 12 or more are as rare as 1 in 57.
-    match slower * 5 >= more.len() * 4 {
-        true => Some(format!("{:.0}", Spread::of(&more)?.median)),
-        false => (!more.is_empty()).then(|| "too little to tell".to_owned()),
-    }
+    let median = Spread::of(&more)?.median;
+    Some(match chance_of(slower, more.len()) < 0.05 {
+        true => format!("{median:.0}"),
+        false => "too little to tell".to_owned(),
+    })
+}
+
+/// How likely so many rounds, or more, are slower if there is no difference.
+fn chance_of(slower: usize, rounds: usize) -> f64 {
+    let ways = |some: usize| {
+        (0..some)
+            .map(|n| (rounds - n) as f64 / (n + 1) as f64)
+            .product::<f64>()
+    };
+    (slower..=rounds).map(ways).sum::<f64>()
+        / 2.0_f64.powi(i32::try_from(rounds).unwrap_or(i32::MAX))
 }
 
 fn remarks(results: &ReadsResults) -> Vec<String> {
@@ -430,15 +444,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_is_told_if_most_rounds_have_it() {
-        let plain = [10.0, 20.0, 30.0, 40.0, 50.0];
-        let than = |runs: &[f64]| more_than(&plain, runs);
+    fn a_difference_is_told_if_it_is_no_chance() {
+        let plain: BTreeMap<u32, f64> = (0..6).map(|round| (round, 10.0)).collect();
+        let than = |more: &[f64]| {
+            let runs = (0..).zip(more.iter().map(|more| 10.0 + more));
+            more_than(&plain, &runs.collect())
+        };
         let said = |text: &str| Some(text.to_owned());
-        assert_eq!(than(&[15.0, 26.0, 37.0, 48.0, 40.0]), said("6"));
-        assert_eq!(
-            than(&[15.0, 26.0, 37.0, 30.0, 40.0]),
-            said("too little to tell")
-        );
+        assert_eq!(than(&[5.0, 6.0, 7.0, 8.0, 9.0, 9.0]), said("8"));
+        let little = said("too little to tell");
+        assert_eq!(than(&[5.0, 6.0, 7.0, 8.0, 9.0, -1.0]), little);
+        assert_eq!(than(&[5.0]), little);
         assert_eq!(than(&[]), None);
+        // The rounds are compared, whichever is lost.
+        let runs = [(1, 15.0), (9, 1000.0)].into();
+        assert_eq!(more_than(&plain, &runs), little);
+        for (slower, rounds, chance) in [(0, 3, 1.0), (3, 3, 0.125), (12, 15, 576.0 / 32768.0)] {
+            assert!((chance_of(slower, rounds) - chance).abs() < 1e-9);
+        }
     }
 }

@@ -688,7 +688,7 @@ impl LearnedPacks {
         text.replace(&format!("/proc/self/fd/{}", directory.as_raw_fd()), &own)
     }
 
-    /// The pack with this [`LearnedPack::key`], with its name for messages. None if there is none that belongs to this user.
+    /// The pack with this [`LearnedPack::key`], and its path. None if there is none that belongs to this user.
     pub fn pack(&self, key: &str) -> Option<(PathBuf, File)> {
         let name = format!("{key}.hot");
         let file = open_file(&self.reach(&name)).ok()?;

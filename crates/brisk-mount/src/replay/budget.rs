@@ -7,8 +7,8 @@ use crate::memory::free_memory;
 /// The assumed free memory if the system does not say.
 const UNKNOWN_MEMORY: u64 = 1 << 30;
 
-/// How many bytes may be asked for now: the allowed number, but at most half of the free memory.
-pub(super) fn budget(allowed: Option<u64>) -> u64 {
+/// How many bytes may be read ahead now: the allowed number, if there is one, but at most half of the free memory.
+pub fn budget(allowed: Option<u64>) -> u64 {
     within_memory(allowed, free_memory())
 }
 

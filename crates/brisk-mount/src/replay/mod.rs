@@ -28,6 +28,7 @@ mod warm;
 mod watched_program;
 
 pub use self::background_replay::{AfterReplay, BackgroundReplay};
+pub use self::budget::budget;
 pub use self::disk::DiskCharge;
 pub use self::disk_measurement::MeasuredDisk;
 pub use self::profile_replay::{Replay, Replayed};

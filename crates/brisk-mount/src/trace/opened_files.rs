@@ -28,8 +28,8 @@ pub(super) struct OpenedFiles {
     group: OwnedFd,
     /// By device and inode, as `stat` shows them.
     names: HashMap<(u64, u64), PathBuf>,
-    /// What traced processes have opened, and when for the first time.
-    opened: HashMap<PathBuf, Duration>,
+    /// What traced processes have opened, when for the first time, and as which one.
+    opened: HashMap<PathBuf, (Duration, usize)>,
 }
 
 /// A file or directory that a traced process opened, the first time.
@@ -122,17 +122,18 @@ impl OpenedFiles {
                 self.names.insert(id, path.clone());
             }
             if is_traced {
-                self.opened.entry(path).or_insert(at);
+                let number = self.opened.len();
+                self.opened.entry(path).or_insert((at, number));
             }
         }
         Ok(some)
     }
 
     pub(super) fn into_names(self) -> Names {
-        let opened = self.opened.into_iter();
-        let mut opened: Vec<_> = opened.map(|(path, at)| Opened { path, at }).collect();
-        // The same recording gives the same profile.
-        opened.sort_by(|one, two| (one.at, &one.path).cmp(&(two.at, &two.path)));
+        let mut opened: Vec<_> = self.opened.into_iter().collect();
+        opened.sort_unstable_by_key(|(_, (_, number))| *number);
+        let opened = opened.into_iter();
+        let opened = opened.map(|(path, (at, _))| Opened { path, at }).collect();
         Names {
             of_files: self.names,
             opened,

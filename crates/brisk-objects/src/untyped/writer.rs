@@ -97,7 +97,8 @@ unsafe fn write_to<T, E: From<Error>>(
     // Those of processes that were killed.
     env.clear_stale_readers().map_err(Error::from)?;
     let done = write_in(&env, path, limit, work);
-    env.close();
+    // Closed: the file may be opened again at once.
+    drop(env);
     done
 }
 

@@ -11,8 +11,8 @@ use std::{env, fs};
 use anyhow::{Context, ensure};
 use brisk_image::profile::{Profile, ProfileFile};
 use brisk_mount::{
-    DiskCharge, LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Replay, warm,
-    with_reasons,
+    DiskCharge, LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Replay, budget,
+    warm, with_reasons,
 };
 use clap::Subcommand;
 use indicatif::BinaryBytes;
@@ -57,7 +57,8 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Lists what brisk has learned, the last used first, and the links of brisk auto on. Exits with 1 if nothing is learned.
+    /// Lists what brisk has learned, the last used first. Exits with 1 if nothing is learned. Without --json, it also lists the
+    /// links of brisk auto on.
     List(ListArgs),
     /// Forgets what brisk has learned about an image, a directory or a program, or everything. Exits with 1 if there is
     /// nothing.
@@ -150,7 +151,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 /// Reads what was used lately. What cannot be read is left out.
 fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
     let lately = Duration::from_secs(86_400) * args.days;
-    let mut left = args.budget;
+    // Once for all: what was read counts as free memory again.
+    let mut left = budget(args.budget);
     let mut answer = Answer::No;
     for pack in packs.list()? {
         // A clock that was wrong may have written times of the future.
@@ -159,7 +161,7 @@ fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
             continue;
         }
         let read = match pack.of {
-            LearnedOf::Image => warm_pack(packs, &pack.key, left),
+            LearnedOf::Image => warm_pack(packs, &pack, left),
             _ => replay_profile(packs, &pack, left),
         };
         let Some(read) = read else {
@@ -169,14 +171,14 @@ fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
         let name = pack.image.as_deref().unwrap_or(Path::new(""));
         match read {
             Ok((asked, summary)) => {
-                left = left.map(|left| left.saturating_sub(asked));
+                left = left.saturating_sub(asked);
                 if !args.quiet {
                     writeln!(io::stdout(), "{}: {summary}", shown(name))?;
                 }
             }
             Err(error) => warn(&format!("{}: {}", shown(name), with_reasons(&error))),
         }
-        if left == Some(0) {
+        if left == 0 {
             break;
         }
     }
@@ -191,26 +193,27 @@ fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
 /// How many bytes were asked for, and what is said about it.
 type ReadAhead = brisk_mount::Result<(u64, String)>;
 
-/// Reads the learned hot pack of an image, at most `budget` bytes of it. None if there is none: the next session makes it.
-fn warm_pack(packs: &LearnedPacks, key: &str, budget: Option<u64>) -> Option<ReadAhead> {
-    let (path, file) = packs.pack(key)?;
+/// Reads the learned hot pack of an image, at most `budget` bytes of it. None if there is none, or if the image has gone or
+/// changed since the pack was used: the next session makes one.
+fn warm_pack(packs: &LearnedPacks, pack: &LearnedPack, budget: u64) -> Option<ReadAhead> {
+    let image = pack.image.as_deref()?.metadata().ok()?;
+    if image.modified().ok()? > pack.used {
+        return None;
+    }
+    let (path, file) = packs.pack(&pack.key)?;
     let len = file.metadata().ok()?.len();
-    let warmed = warm(vec![(path, len)], budget);
+    let warmed = warm(vec![(path, len)], Some(budget));
     Some(warmed.map(|counts| (counts.asked, warm_summary(len, &counts))))
 }
 
 /// Replays what was learned of a program or a directory, at most `budget` bytes of it. None if there is no profile.
-fn replay_profile(
-    packs: &LearnedPacks,
-    pack: &LearnedPack,
-    budget: Option<u64>,
-) -> Option<ReadAhead> {
+fn replay_profile(packs: &LearnedPacks, pack: &LearnedPack, budget: u64) -> Option<ReadAhead> {
     let profile = packs.profile_of(&pack.key)?;
     let directory = pack.image.as_deref().unwrap_or(Path::new(""));
     let places = places_of(pack.of, directory, &profile);
     let replay = Replay::new(profile, &places, DiskCharge::default());
     let replayed = replay.and_then(|mut replay| {
-        replay.budget = budget;
+        replay.budget = Some(budget);
         // There is no program to race.
         replay.race = false;
         replay.run()
@@ -412,7 +415,7 @@ fn print_links(out: &mut impl Write) -> anyhow::Result<()> {
     };
     writeln!(
         out,
-        "started by their names: {} (links in {}{where_in_path})",
+        "links that start programs through brisk: {} (in {}{where_in_path})",
         names.join(", "),
         shown(&links)
     )?;

@@ -605,13 +605,14 @@ fn observe(
     match launch.exec_after(start)? {}
 }
 
-/// Whether somebody wants to know what brisk does.
+/// Whether brisk says what it does. Without -v and a terminal it does not: a build would take the line for an error of the
+/// program.
 fn is_told(args: &Args) -> bool {
     args.verbose || std::io::stderr().is_terminal()
 }
 
-/// Says that nothing is learned, and why. The program starts all the same. If no image or directory is named, only who looks
-/// is told: a link of `brisk auto on` has the name of the program, and a build takes what it says for the program's error.
+/// Says that nothing is learned, and why. The program starts all the same. If an image or a directory is named, brisk says so
+/// in any case.
 fn tell_unlearned(args: &Args, error: &brisk_mount::Error) {
     if args.image.is_some() || is_told(args) {
         warn(&format!("{}; nothing is learned", with_reasons(error)));
