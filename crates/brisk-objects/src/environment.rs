@@ -88,7 +88,7 @@ pub(crate) unsafe fn open(
     let opened = unsafe { open.open(path) };
     opened
         .map(Environment::new)
-        .map_err(|e| unopened(path, limit, e))
+        .map_err(|e| unopened(path, Some(limit), e))
 }
 
 /// Opens a file that is there, with room for so many tables: to read it, or, up to a limit of bytes, to change it.
@@ -116,10 +116,9 @@ pub(crate) unsafe fn open_existing(
     unsafe { open.flags(flags) };
     // SAFETY: the caller promises that nothing else writes to the file.
     let opened = unsafe { open.open(path) };
-    let reserved = limit.unwrap_or_default();
     opened
         .map(Environment::new)
-        .map_err(|e| unopened(path, reserved, e))
+        .map_err(|e| unopened(path, limit, e))
 }
 
 /// A limit in whole pages.
@@ -132,10 +131,10 @@ fn whole_pages(limit: u64) -> Result<usize, Error> {
     })
 }
 
-/// The error of a file that could not be opened, with a limit of so many bytes. 0: with none.
-fn unopened(path: &Path, limit: usize, e: heed::Error) -> Error {
-    match e {
-        heed::Error::Io(e) if e.kind() == io::ErrorKind::OutOfMemory && limit > 0 => {
+/// The error of a file that could not be opened, with a limit of so many bytes if there is one.
+fn unopened(path: &Path, limit: Option<usize>, e: heed::Error) -> Error {
+    match (e, limit) {
+        (heed::Error::Io(e), Some(limit)) if e.kind() == io::ErrorKind::OutOfMemory => {
             let message = format!(
                 "cannot open {}: {e}; its limit reserves {limit} bytes of addresses, perhaps more than this process may have \
                  (ulimit -v): name a lower limit",
@@ -143,7 +142,7 @@ fn unopened(path: &Path, limit: usize, e: heed::Error) -> Error {
             );
             io::Error::new(e.kind(), message).into()
         }
-        e => told(path, e),
+        (e, _) => told(path, e),
     }
 }
 

@@ -125,15 +125,17 @@ pub fn parse(text: &[u8]) -> Result<ReadsResults> {
 impl ReadsResults {
     /// The nanoseconds of one read, in each run of a row. Empty if there is no such row.
     pub fn nanoseconds(&self, setting: Setting) -> Vec<f64> {
-        let row = self.rows.iter().position(|known| *known == setting);
-        let runs = self.runs.iter().filter(|run| Some(run.row) == row);
-        runs.map(|run| run.nanoseconds).collect()
+        self.runs_of(setting).map(|run| run.nanoseconds).collect()
     }
 
     /// The same by the repetition.
     pub fn by_repetition(&self, setting: Setting) -> BTreeMap<u32, f64> {
-        let row = self.rows.iter().position(|known| *known == setting);
-        let runs = self.runs.iter().filter(|run| Some(run.row) == row);
+        let runs = self.runs_of(setting);
         runs.map(|run| (run.repetition, run.nanoseconds)).collect()
+    }
+
+    fn runs_of(&self, setting: Setting) -> impl Iterator<Item = &ReadRun> {
+        let row = self.rows.iter().position(|known| *known == setting);
+        self.runs.iter().filter(move |run| Some(run.row) == row)
     }
 }
