@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use staging::documented::assert_documented;
+use staging::programs::copy_program;
 use staging::{Stage, watched_for};
 
 /// How long a test may take, on a slow and busy machine.
@@ -47,7 +48,7 @@ fn frozen(name: &str) -> Value {
 fn staged() -> Stage {
     let stage = Stage::on_disk(0);
     for name in ["ways", "ways-counted"] {
-        fs::copy(STUB, stage.path(name)).unwrap();
+        copy_program(STUB, stage.path(name));
         fs::set_permissions(stage.path(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
     fs::create_dir(stage.path("pages")).unwrap();

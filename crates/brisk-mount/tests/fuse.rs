@@ -26,6 +26,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 mod fixture;
 use fixture::mounted::{Connected, Mounted};
+use fixture::programs::copy_program;
 use fixture::{Fixture, unmounted};
 
 /// Serves the image of the fixture's tree.
@@ -673,7 +674,7 @@ fn an_ordinary_user_is_served_in_a_user_namespace() {
     let image = fixture.image("app.img", &[]);
     let at = fixture.empty_dir("at");
     let program = fixture.path("fuse");
-    fs::copy(example(), &program).expect("the example is built with the tests");
+    copy_program(example(), &program);
     for path in [&image, &program] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("ours");
     }

@@ -13,6 +13,7 @@ use brisk_mount::{
     Backing, DirectIo, Error, ErrorKind, KernelMount, KernelSupport, LoopDevice, MountOptions,
     Support, read_ahead, unmount,
 };
+use fixture::programs::copy_program;
 use fixture::{Fixture, runner, unmounted};
 
 /// Unmounts when a test fails between.
@@ -366,7 +367,7 @@ fn without_root_it_says_so() {
     let at = fixture.empty_dir("at");
     // If others may not enter the build directory, they can still start a copy.
     let copy = fixture.path("run");
-    fs::copy(runner(), &copy).expect("the program can be copied");
+    copy_program(runner(), &copy);
     let output = Command::new(&copy)
         .args([&image, &at, Path::new("bin/app")])
         .uid(65534)

@@ -14,6 +14,7 @@ use brisk_image::profile::Profile;
 use brisk_io::measure::evict_and_prove;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use staging::programs::copy_program;
 use staging::{Stage, each_user};
 
 /// How long to wait for something that happens at once.
@@ -167,7 +168,7 @@ fn a_program_that_is_observed_is_the_process_that_was_started() {
 /// A program that gets the rights of root: it says as whom it runs.
 fn trusted(stage: &Stage) {
     let path = stage.path("as-root");
-    fs::copy("/usr/bin/id", &path).unwrap();
+    copy_program("/usr/bin/id", &path);
     chown(&path, Some(0), Some(0)).unwrap();
     fs::set_permissions(&path, PermissionsExt::from_mode(0o4755)).unwrap();
 }

@@ -11,6 +11,7 @@ use brisk_io::measure::evict_and_prove;
 use brisk_io::{Residency, residency};
 use brisk_mount::PageEvent;
 use serde_json::Value;
+use staging::programs::copy_program;
 use staging::{Stage, each_user, watched};
 
 const PAGE: usize = 4096;
@@ -303,14 +304,13 @@ fn a_program_that_no_recorded_launch_started_gets_nothing_replayed() {
         let stage = stage(0);
         // It is in the tree from its first instruction on, and so is brisk.
         let brisk = stage.path("app/bin/brisk");
-        fs::copy(env!("CARGO_BIN_EXE_brisk"), &brisk).unwrap();
-        fs::copy(
+        copy_program(env!("CARGO_BIN_EXE_brisk"), &brisk);
+        copy_program(
             env!("CARGO_BIN_EXE_brisk-run"),
             stage.path("app/bin/brisk-run"),
-        )
-        .unwrap();
+        );
         let sleep = stage.path("app/bin/sleep");
-        fs::copy("/bin/sleep", &sleep).unwrap();
+        copy_program("/bin/sleep", &sleep);
         let big = stage.path("app/data/big");
         File::create(&big)
             .unwrap()

@@ -19,6 +19,7 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, prlimit,
 };
 use staging::documented::assert_documented;
+use staging::programs::copy_program;
 use staging::{Stage, each_user, watched};
 
 fn said(output: &std::process::Output) -> (Option<i32>, String, String) {
@@ -742,7 +743,7 @@ fn mapped_pages_that_nobody_can_read_any_more_are_a_signal() {
     each_user(|stage| {
         // Others may not enter the directory that cargo builds in.
         let exe = stage.path("maps");
-        fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+        copy_program(std::env::current_exe().unwrap(), &exe);
         let program = [
             exe.to_str().unwrap(),
             "--exact",

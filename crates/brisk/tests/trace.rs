@@ -16,6 +16,7 @@ use brisk_image::Limits;
 use brisk_image::profile::{Asked, Profile};
 use brisk_io::Mapping;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use staging::programs::copy_program;
 use staging::{Stage, each_user, watched};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -205,13 +206,13 @@ fn the_profile_is_that_of_the_tree() {
 fn programs_and_libraries_are_recorded() {
     each_user(|stage| {
         let tree = stage.path("tree");
-        fs::copy("/bin/cat", tree.join("bin/cat")).unwrap();
+        copy_program("/bin/cat", tree.join("bin/cat"));
         let library = fs::read_to_string("/proc/self/maps").unwrap();
         let library = library
             .split_whitespace()
             .find(|word| word.ends_with("/libc.so.6"));
         fs::create_dir(tree.join("lib")).unwrap();
-        fs::copy(library.unwrap(), tree.join("lib/libc.so.6")).unwrap();
+        copy_program(library.unwrap(), tree.join("lib/libc.so.6"));
         stage.pack("app.img");
         let script = "export LD_LIBRARY_PATH=$BRISK_TREE/lib; exec $BRISK_TREE/bin/cat $BRISK_TREE/sub/inside";
         for what in [IMAGE, TREE] {

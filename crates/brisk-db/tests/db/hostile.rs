@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::checking::change;
 use crate::ledger::Ledger;
+use crate::programs::copy_program;
 
 const VERBS: [&[&str]; 6] = [
     &["info", "FILE"],
@@ -126,7 +127,7 @@ fn a_database_of_another_user_is_refused_with_advice() {
         fs::set_permissions(ledger.path(name), fs::Permissions::from_mode(mode)).unwrap();
     };
     // Where the test was built, that user may have no right to look.
-    fs::copy(env!("CARGO_BIN_EXE_brisk-db"), ledger.path("brisk-db")).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_brisk-db"), ledger.path("brisk-db"));
     for (name, bits) in [
         ("", 0o755),
         ("brisk-db", 0o755),

@@ -2,6 +2,8 @@
 
 #[path = "../../../brisk/tests/staging/documented.rs"]
 mod documented;
+#[path = "../../../brisk/tests/staging/programs.rs"]
+mod programs;
 
 mod checking;
 mod guide;

@@ -9,6 +9,10 @@ use std::process::{Command, Output};
 use brisk_image::summary::ExtractSummary;
 use brisk_image::{Extractor, Image};
 
+#[path = "../../../brisk/tests/staging/programs.rs"]
+mod programs;
+use programs::copy_program;
+
 /// The user that a test is, where it must not be root.
 pub const NOBODY: u32 = 65_534;
 
@@ -121,7 +125,7 @@ pub fn as_nobody(
     let dir = tempfile::tempdir().expect("a temporary directory");
     // The program may be where only root can look; a copy is not.
     let exe = dir.path().join("test");
-    fs::copy(env::current_exe().expect("a test has a path"), &exe).expect("it can be read");
+    copy_program(env::current_exe().expect("a test has a path"), &exe);
     let own = dir.path().join("own");
     fs::create_dir(&own).expect("the directory is ours");
     chown(&own, Some(NOBODY), Some(NOBODY)).expect("root may");

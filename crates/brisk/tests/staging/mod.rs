@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod documented;
+pub mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -17,6 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brisk_image::{ImageWriter, Tree, TreeRules};
+use programs::copy_program;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a test may take. Then it hangs, and is ended from outside. A busy machine takes minutes for some.
@@ -157,10 +159,7 @@ impl Stage {
                     continue;
                 }
                 if fs::hard_link(&built, stage.path(name)).is_err() {
-                    // With another process: a file that a thread of this one writes may be open in a child of
-                    // another thread. Then it could not be executed.
-                    let copied = Command::new("cp").args([built, stage.path(name)]).status();
-                    assert!(copied.unwrap().success());
+                    copy_program(&built, stage.path(name));
                 }
             }
         }

@@ -1,0 +1,16 @@
+//! Copies of programs, for users who may not look where the tests are built, and for trees of programs.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Copies the file of a program, which may be started at once. Another process writes it.
+///
+/// If this one wrote it, a child that another thread starts meanwhile would have it open for writing until its own `exec`, and
+/// the kernel starts no file that is open for writing (ETXTBSY).
+#[track_caller]
+pub fn copy_program(program: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let mut copy = Command::new("cp");
+    copy.arg("--").args([program.as_ref(), to.as_ref()]);
+    let status = copy.status().expect("there is cp");
+    assert!(status.success(), "{copy:?}: {status}");
+}
