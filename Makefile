@@ -9,16 +9,31 @@ BRISK = target/release/brisk
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/reqwest-middleware,$\
 brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-objects/uuid
 
-.PHONY: all compiler smoke demo test conformance bench figures launches proxy-figures index-figures objects-figures fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
+.PHONY: all launch-code compiler smoke demo test conformance bench figures launches proxy-figures index-figures objects-figures fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # brisk and brisk-run are linked statically if there is a static C library. A cold launch then reads no library and no cache
 # of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
 archive = $(wildcard $(shell cc -print-file-name=$(1)))
 STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),-C target-feature=+crt-static)
+# On x86-64, the code of brisk that runs at a start lies side by side, as crates/brisk/launch-code.ld has it from
+# `make launch-code`. Cargo does not know that file, so its checksum is an argument. With a linker that knows no such scripts:
+# `make LAUNCH_CODE=`.
+comma := ,
+ORDER = crates/brisk/launch-code.ld
+LAUNCH_CODE = $(if $(filter x86_64,$(shell uname -m)),-C link-arg=-Wl$(comma)-T$(comma)$(ORDER) $\
+-C metadata=$(firstword $(shell cksum $(ORDER))))
 all: compiler
 	$(CARGO) build --release --locked -p brisk -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
 	$(CARGO) rustc --release --locked -p brisk --bin brisk-run -- $(STATIC)
-	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC)
+	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC) $(LAUNCH_CODE)
+
+# Finds anew which code of brisk runs at a start, for the next build. Needs root, on x86-64.
+launch-code: PLACE = target/launch-code
+launch-code: all
+	mkdir -p $(PLACE)
+	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC) -C strip=none -C link-arg=-Wl,-Map=$(CURDIR)/$(PLACE)/brisk.map
+	cp $(BRISK) $(BRISK)-run $(BRISK)-tools $(PLACE)
+	lab/launch-code $(PLACE)/brisk $(PLACE)/brisk.map $(ORDER)
 
 # Tests what was built: starts programs with it.
 smoke: all
@@ -89,8 +104,9 @@ FIGURES = $(patsubst %,docs/runs/2026-11-23-launches-%.json,chromium python libr
 	chromium-2000iops python-2000iops)
 figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another,squashfs-zstd,erofs-lz4hc-replay
 # Starts of installed programs by `brisk run --auto`. They were measured before, too.
-figures: export STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%.json,venv eslint gcc git tsc soffice)
-figures: export EARLIER_STARTS = $(patsubst %,docs/runs/2026-11-26-launches-auto-%.json,\
+figures: export STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%-2.json,venv eslint gcc git tsc soffice)
+figures: export EARLIER_STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%.json,venv eslint gcc git tsc soffice) \
+	$(patsubst %,docs/runs/2026-11-26-launches-auto-%.json,\
 		$(patsubst %,%-three-programs,venv eslint gcc git tsc soffice) soffice-three-programs-2 \
 		$(patsubst %,%-sampled,venv eslint gcc git tsc soffice) \
 		venv-2 eslint-2 gcc-2 git tsc soffice venv eslint gcc) \
