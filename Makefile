@@ -37,7 +37,7 @@ launch-code: all
 
 # Tests what was built: starts programs with it.
 smoke: all
-	lab/smoke $(BRISK) $(if $(STATIC),static,dynamic)
+	lab/smoke $(BRISK) $(if $(STATIC),static,dynamic) $(if $(LAUNCH_CODE),ordered,scattered)
 
 # Traces a real program, packs it, starts it from the image, and measures how much faster that is.
 demo: deps

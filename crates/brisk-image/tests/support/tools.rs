@@ -9,9 +9,7 @@ use std::process::{Command, Output};
 use brisk_image::summary::ExtractSummary;
 use brisk_image::{Extractor, Image};
 
-#[path = "../../../brisk/tests/staging/programs.rs"]
-mod programs;
-use programs::copy_program;
+use super::programs::copy_program;
 
 /// The user that a test is, where it must not be root.
 pub const NOBODY: u32 = 65_534;
