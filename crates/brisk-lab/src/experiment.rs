@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
+use std::io;
 use std::iter::repeat_n;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -941,9 +942,16 @@ impl Measuring<'_> {
     /// read at most `allowed` bytes from there.
     fn launch_resident(&mut self, contender: &Contender, allowed: u64) -> Result<Measured> {
         let mut resident = contender.clone();
-        if let Start::Session { hot: Some(hot), .. } = &mut resident.start {
-            // brisk reads a pack past the page cache. Everything else is in memory since the cold launch.
+        if let Start::Session {
+            image,
+            hot: Some(hot),
+            ..
+        } = &mut resident.start
+        {
+            // brisk reads a pack past the page cache. A launch asks for some of its pages before they are filled, each launch
+            // for others, and these come from the image. Everything else is in memory since the cold launch.
             *hot = self.stage.copy_to_memory(hot)?;
+            read_whole(image)?;
         }
         let start = &resident.start;
         let mut read = 0;
@@ -1134,6 +1142,13 @@ impl Measuring<'_> {
             .chill
             .prove(files.iter().map(|path| &**path).chain(tree))
     }
+}
+
+/// Reads all of a file, so that it is in memory.
+fn read_whole(path: &Path) -> Result<()> {
+    let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(())
 }
 
 /// How many bytes of files are in memory.
