@@ -3,7 +3,6 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses a part")]
 
 mod pairs;
-#[path = "../../../brisk/tests/staging/programs.rs"]
 mod programs;
 mod reader;
 mod snapshot;

@@ -1,0 +1,1 @@
+../../../brisk/tests/staging/programs.rs
