@@ -15,6 +15,7 @@ use brisk_io::{
     Charge, DiskReads, Extent, Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions,
     plan_extents,
 };
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::budget::{budget, within};
@@ -28,6 +29,9 @@ use crate::page_log::PageLog;
 
 /// Threads that ask for pages. Each may wait for the disk.
 pub(super) const THREADS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+
+/// How many files a replay opens beside those of its profile: directories, and what its process has open already.
+const OTHER_FILES: u64 = 64;
 
 /// The most bytes of which [`Replay::disk_time`] says how long the disks take for them.
 const MOST_TIMED: u64 = 1 << 30;
@@ -203,6 +207,7 @@ impl Replay {
     pub fn run(self) -> Result<Replayed> {
         let started = Instant::now();
         let limit = raise_file_limit();
+        self.make_room_for_files();
         let result = self.replay(started);
         if let Some(limit) = limit {
             // The limit had this value before, so setting it cannot fail.
@@ -212,6 +217,22 @@ impl Replay {
             let cause = Cause::io("start the threads that read", e);
             Error::new(Action::Replay, cause)
         })
+    }
+
+    /// Makes the process's table of open files large enough for those of the profile, while there are no threads yet.
+    ///
+    /// The kernel makes a full table larger, from 64 entries on. If threads share it, that takes 10 to 16 ms, because the
+    /// kernel waits until no processor uses the old one, and all threads that open files wait with it (`expand_fdtable`,
+    /// `fs/file.c`).
+    fn make_room_for_files(&self) {
+        let Some(open) = self.roots.iter().flatten().next() else {
+            return;
+        };
+        let files = self.listed_files().saturating_add(OTHER_FILES);
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let last = i32::try_from(files.min(limit)).unwrap_or(i32::MAX) - 1;
+        // The table keeps its size when this descriptor is closed. Without room, files are opened more slowly.
+        fcntl_dupfd_cloexec(open, last).ok();
     }
 
     /// How many bytes the profile lists.
@@ -447,6 +468,27 @@ mod tests {
         // Half of it is what is usual for a disk of its kind.
         assert_eq!(time(here, len, charge(1, 0)), None);
         assert_eq!(time(here, len, charge(0, 0)), None);
+    }
+
+    #[test]
+    fn there_is_room_for_the_files_of_a_profile() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files: Vec<_> = (0..700)
+            .map(|number| format!(r#"[0, "{number}", 3, null]"#))
+            .collect();
+        let text = format!(
+            r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
+"roots": [["{}", "directory"]], "directories": [], "files": [{}], "steps": []}}"#,
+            directory.path().display(),
+            files.join(", "),
+        );
+        let profile = Profile::from_text(text.as_bytes(), &Limits::of_profiles());
+        let replay = Replay::new(profile.expect("a profile"), &[], DiskCharge::default());
+        replay.expect("a replay").make_room_for_files();
+        let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+        let size: u64 = size.expect("a size").trim().parse().expect("a number");
+        assert!(size >= 700, "{size}");
     }
 
     #[test]
