@@ -10,7 +10,7 @@ use rustix::fs::{Advice, fadvise};
 use crate::{BlockDevice, ReadAt};
 
 /// Every file system reads at least this many bytes for one advice.
-const LEAST: u64 = 128 << 10;
+pub(crate) const LEAST: u64 = 128 << 10;
 
 /// A larger piece becomes one request, whose first page arrives no sooner than its last.
 const MOST: u64 = 1 << 20;

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use crate::advice::LEAST;
+
 /// A range joins an extent only if it is wanted within this time of it, counted in the disk's own time. The
 /// time is long, because a disk with few operations a second gains more from fewer operations than from their
 /// order. At 2000 operations a second, a launch of Chromium has 3832 extents with 50 ms, and 560 with
 /// 500 ms.
 const WINDOW: Duration = Duration::from_millis(500);
 
-/// An extent may always have this many bytes.
-const LEAST: u64 = 128 << 10;
-
 /// An extent has no more bytes than the disk moves in the time of this many operations: then operations take
-/// a ninth of the time. More bytes would fill the queue of the disk, and small reads of a program would wait
+/// at most a ninth of the time. More bytes would fill the queue of the disk, and small reads of a program would wait
 /// for them. A virtual disk of 680 MB/s and 63,000 operations a second takes 2 ms for 1 MiB.
 const WORTH: u64 = 8;
 

@@ -219,7 +219,7 @@ impl Replay {
         })
     }
 
-    /// Makes the process's table of open files large enough for those of the profile, while there are no threads yet.
+    /// Makes the process's table of open files large enough for those of the profile, before there are threads.
     ///
     /// The kernel makes a full table larger, from 64 entries on. If threads share it, that takes 10 to 16 ms, because the
     /// kernel waits until no processor uses the old one, and all threads that open files wait with it (`expand_fdtable`,
@@ -436,24 +436,35 @@ fn raise_file_limit() -> Option<Rlimit> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use brisk_image::Limits;
 
     use super::*;
 
+    /// A profile of one root and of no directories, with files and steps as its text has them.
+    fn profile(root: &Path, kind: &str, files: &str, steps: &str) -> Profile {
+        let text = format!(
+            r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
+"roots": [["{}", "{kind}"]], "directories": [], "files": [{files}], "steps": [{steps}]}}"#,
+            root.display(),
+        );
+        Profile::from_text(text.as_bytes(), &Limits::of_profiles()).expect("a profile")
+    }
+
     #[test]
     fn the_disk_takes_as_long_as_it_charges() {
         let directory = tempfile::tempdir().expect("a directory");
-        let time = |root: &std::path::Path, len: u64, charge: DiskCharge| {
-            let text = format!(
-                r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
-"roots": [["{}", "directory"]], "directories": [], "files": [[0, "app", {len}, null]],
-"steps": [["pages", 0, 0, 10, 1, 1], ["pages", 0, {}, 15, 1, 1]]}}"#,
-                root.display(),
-                len.div_ceil(PAGE) - 15,
+        let time = |root: &Path, len: u64, charge: DiskCharge| {
+            let last = len.div_ceil(PAGE) - 15;
+            let profile = profile(
+                root,
+                "directory",
+                &format!(r#"[0, "app", {len}, null]"#),
+                &format!(r#"["pages", 0, 0, 10, 1, 1], ["pages", 0, {last}, 15, 1, 1]"#),
             );
-            let profile = Profile::from_text(text.as_bytes(), &Limits::of_profiles());
             // Whatever was measured on this machine.
-            let replay = Replay::on_measured(profile.expect("a profile"), &[], charge, None);
+            let replay = Replay::on_measured(profile, &[], charge, None);
             replay.expect("a replay").disk_time()
         };
         let charge = |bytes, operations| DiskCharge {
@@ -476,15 +487,9 @@ mod tests {
         let files: Vec<_> = (0..700)
             .map(|number| format!(r#"[0, "{number}", 3, null]"#))
             .collect();
-        let text = format!(
-            r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
-"roots": [["{}", "directory"]], "directories": [], "files": [{}], "steps": []}}"#,
-            directory.path().display(),
-            files.join(", "),
-        );
-        let profile = Profile::from_text(text.as_bytes(), &Limits::of_profiles());
-        let replay = Replay::new(profile.expect("a profile"), &[], DiskCharge::default());
-        replay.expect("a replay").make_room_for_files();
+        let profile = profile(directory.path(), "directory", &files.join(", "), "");
+        let replay = Replay::new(profile, &[], DiskCharge::default()).expect("a replay");
+        replay.make_room_for_files();
         let status = std::fs::read_to_string("/proc/self/status").expect("a status");
         let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
         let size: u64 = size.expect("a size").trim().parse().expect("a number");
@@ -498,21 +503,16 @@ mod tests {
         std::fs::write(tree.join("app"), "app").expect("room");
         let inner = tree.strip_prefix("/").expect("absolute").display();
         for (root, kind, file, complete) in [
-            ("/", "system", format!("{inner}/app"), vec![false, false]),
             (
-                tree.to_str().expect("text"),
-                "directory",
-                "app".to_owned(),
-                vec![true],
+                Path::new("/"),
+                "system",
+                format!("{inner}/app"),
+                vec![false, false],
             ),
+            (&tree, "directory", "app".to_owned(), vec![true]),
         ] {
-            let text = format!(
-                r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
-"roots": [["{root}", "{kind}"]], "directories": [], "files": [[0, "{file}", 3, null]],
-"steps": [["pages", 0, 0, 1, 1, 1]]}}"#
-            );
-            let profile = Profile::from_text(text.as_bytes(), &Limits::of_profiles());
-            let profile = profile.expect("a profile");
+            let files = format!(r#"[0, "{file}", 3, null]"#);
+            let profile = profile(root, kind, &files, r#"["pages", 0, 0, 1, 1, 1]"#);
             let at = [tree.clone()];
             let replay = Replay::new(profile, &at, DiskCharge::default()).expect("a replay");
             assert_eq!(replay.complete, complete, "{kind}");
