@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use brisk_image::Limits;
 use brisk_image::profile::Profile;
 use brisk_io::measure::evict_and_prove;
+use brisk_io::{Mapping, ReadAt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use staging::programs::copy_program;
@@ -125,6 +126,54 @@ fn a_launch_without_an_image_is_learned_wherever_its_files_lie() {
         brisk_io::measure::evict_and_prove(&big).unwrap();
         let said = run();
         assert!(said.contains(" asked for in "), "{said}");
+    });
+}
+
+/// What the program below maps.
+const MAPS: &str = "BRISK_TEST_MAPS";
+
+/// No test but a program that touches some pages of a file, if a test starts it.
+#[test]
+fn touches_some_pages() {
+    let Some(path) = std::env::var_os(MAPS) else {
+        return;
+    };
+    // Of a shared mapping, the kernel refuses it unless it may be written, as a private one always may be.
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mapping = Mapping::shared(&file).unwrap();
+    // Nobody stops it at every call: what it maps and touches is seen a little later.
+    let pause = Duration::from_millis(500);
+    std::thread::sleep(pause);
+    for page in (0..768).step_by(16) {
+        mapping.read_exact_at(page * 4096, &mut [0]).unwrap();
+    }
+    std::thread::sleep(2 * pause);
+}
+
+#[test]
+fn pages_around_those_that_are_touched_are_not_learned() {
+    // So that no call is seen any more when it starts the program.
+    let script = "n=0; while [ $n -lt 5000 ]; do test -e /none$n; n=$((n+1)); done; exec \"$@\"";
+    each_user(|given| {
+        for before in [&[][..], &["sh", "-c", script, "sh"]] {
+            let stage = stage(given.user());
+            // What was written at once is mapped as one page of 2 MiB while it stays in memory.
+            let big = File::open(stage.path("big")).unwrap();
+            evict_and_prove(&big).unwrap();
+            big.set_permissions(PermissionsExt::from_mode(0o666))
+                .unwrap();
+            // The user may have no way to the original.
+            copy_program(std::env::current_exe().unwrap(), stage.path("touches"));
+            let touches = ["./touches", "--exact", "touches_some_pages"];
+            let command = [before, &touches].concat();
+            let mut command = match before.is_empty() {
+                true => auto(&stage, &command),
+                false => auto_in_turns(&stage, &command),
+            };
+            let output = command.env(MAPS, stage.path("big")).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(pages(&learned(&stage), "/big"), 768 / 16, "{before:?}");
+        }
     });
 }
 

@@ -119,6 +119,11 @@ const fn descriptor(argument: u64) -> i32 {
 }
 
 impl Call {
+    /// Whether a traced process that makes this call may get less rights than another, or be traced already.
+    pub(super) fn changes_rights(number: u64) -> bool {
+        matches!(number, EXECVE | EXECVEAT | PTRACE)
+    }
+
     /// The directory and the address of the path that it looks up.
     fn path(&self) -> Option<(i32, u64)> {
         let [first, second, ..] = self.arguments;
@@ -190,6 +195,13 @@ impl Call {
             true => Meaning::LetGo,
             false => Meaning::None,
         }
+    }
+
+    /// The address and the length of a file that it has mapped, with this result.
+    pub(super) fn maps(&self, value: i64) -> Option<(u64, u64)> {
+        let [_, len, ..] = self.arguments;
+        let start = u64::try_from(value).ok()?;
+        (self.number == MMAP).then_some((start, len))
     }
 
     /// When the kernel has done it, with this result.

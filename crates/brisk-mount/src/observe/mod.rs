@@ -4,7 +4,8 @@ Observes a launch where it is: nothing is mounted or served, and nobody needs ro
 Another process, the *observer*, attaches to the calling process with `ptrace`, and the calling process then becomes the
 program. The observer sees the system calls of the program and of what it starts: which names they look up, which parts of
 files they read, and which files they map. Which pages of a mapping were touched, the page tables say (`/proc/PID/pagemap`)
-when it goes away. So a launch with everything in memory tells as much as one from cold.
+when it goes away. So a launch with everything in memory tells as much as one from cold. For that, the observer keeps the
+kernel from mapping pages around those that are touched, where it can (Linux 6.7 on x86-64).
 
 The program notices nothing of it. Its process, its parent and its signals are the same as ever. The observer lets
 everything go, for good,
@@ -24,6 +25,7 @@ If the observer ends by itself, or is killed, the kernel lets everything go.
 */
 
 mod calls;
+mod fault_around;
 mod files;
 mod observer;
 mod pages;
@@ -68,7 +70,8 @@ pub struct Observe {
     /// A profile of what is known of this launch. What is known is replayed meanwhile, which opens its files, too: of those
     /// nothing is learned from the fact that somebody has read them.
     pub known: Option<PathBuf>,
-    /// How many launches were observed before. Each begins its turns at another time, so that it sees other calls.
+    /// How many launches were observed before. With long turns, each but the first two begins them at another time, so that it
+    /// sees other calls.
     pub earlier: u32,
 }
 
@@ -78,8 +81,8 @@ pub struct Observe {
 pub enum Effort {
     /// 10 ms, and then an eighth of its first two seconds and a twentieth of what comes later.
     Turns,
-    /// 60 ms, and then a quarter of its first two seconds and a twentieth of what comes later. For a program of which much was
-    /// missed.
+    /// 60 ms, and then a quarter of its first two seconds and a twentieth of what comes later. For a program of which something
+    /// was missed.
     LongTurns,
     /// Whatever it costs to see every system call.
     EveryCall,

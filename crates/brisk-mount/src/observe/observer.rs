@@ -16,6 +16,7 @@ use rustix::process::{
 use rustix::time::{ClockId, clock_gettime};
 
 use super::calls::{Call, Meaning};
+use super::fault_around::{FaultAround, STOPS};
 use super::files::Files;
 use super::passive::Passive;
 use super::process::Process;
@@ -50,6 +51,7 @@ pub(super) struct Observer {
     /// When the first turn begins, after the program was started.
     first_turn: Duration,
     files: Files,
+    fault_around: FaultAround,
     /// All threads that are traced, by number.
     threads: HashMap<i32, Thread>,
     /// Their processes.
@@ -58,6 +60,8 @@ pub(super) struct Observer {
     alarm: Option<Pid>,
     /// The thread whose stop ends the observation.
     stopped: Option<Pid>,
+    /// A stop that came while a thread made calls for the observer.
+    other: Option<WaitStatus>,
     /// What the program has lost so far.
     cost: Duration,
     /// Processes that get rights which a traced one would not get.
@@ -87,7 +91,7 @@ enum At {
 
 /// Why a traced thread has stopped, or that it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stop {
+pub(super) enum Stop {
     /// It has ended.
     Gone,
     Call,
@@ -107,7 +111,7 @@ enum Stop {
 
 impl Stop {
     /// Reads what `wait` says (wait(2), ptrace(2)).
-    fn of(status: i32) -> Self {
+    pub(super) fn of(status: i32) -> Self {
         if status & 0xff != 0x7f {
             return Self::Gone;
         }
@@ -148,14 +152,16 @@ impl Observer {
             at_most,
             effort: plan.effort,
             first_turn: match plan.effort {
-                Effort::Turns => SHIFT * plan.earlier,
-                Effort::LongTurns | Effort::EveryCall => Duration::ZERO,
+                Effort::LongTurns => SHIFT * plan.earlier.saturating_sub(1),
+                Effort::Turns | Effort::EveryCall => Duration::ZERO,
             },
             files,
+            fault_around: FaultAround::new(),
             threads: HashMap::new(),
             processes: HashMap::new(),
             alarm: Some(alarm),
             stopped: None,
+            other: None,
             cost: Duration::ZERO,
             left_alone: HashSet::new(),
             is_started: false,
@@ -194,7 +200,13 @@ impl Observer {
                 let elapsed = began.elapsed();
                 elapsed >= first_turn && effort.allows(cost + SLICE, elapsed)
             };
-            match passive.look(&mut self.files, processes, &self.left_alone, over) {
+            match passive.look(
+                &mut self.files,
+                &mut self.fault_around,
+                processes,
+                &self.left_alone,
+                over,
+            ) {
                 Some(processes) => self.attach_again(&processes),
                 None => break end,
             }
@@ -227,7 +239,8 @@ impl Observer {
                 return end;
             }
             self.cost += own_time().saturating_sub(before) + TURN;
-            let is_early = self.is_started && self.began.elapsed() < self.first_turn;
+            let is_ready = self.is_started && !self.fault_around.is_any_new();
+            let is_early = is_ready && self.began.elapsed() < self.first_turn;
             if is_early || !self.effort.allows(self.cost, self.began.elapsed()) {
                 return ObservationEnd::Cost;
             }
@@ -258,6 +271,7 @@ impl Observer {
         match stop {
             Stop::Gone => {
                 self.forgets(thread);
+                self.fault_around.ends(thread);
                 return None;
             }
             Stop::Call => match self.at_call(pid, at) {
@@ -269,7 +283,11 @@ impl Observer {
                     self.forgets(thread);
                     return None;
                 }
-                Meaning::None | Meaning::Result => {}
+                Meaning::None | Meaning::Result => {
+                    if let Some(other) = self.other.take() {
+                        return self.notes(pid, Stop::of(other.as_raw()));
+                    }
+                }
             },
             Stop::Signal(number) => signal = number,
             Stop::Suspended => return Some(ObservationEnd::Suspended),
@@ -287,6 +305,7 @@ impl Observer {
                 if let Some(process) = self.processes.get_mut(&thread) {
                     process.becomes_program(at);
                 }
+                self.fault_around.begins(thread);
             }
             Stop::Ends => self.looks_at_process_of(thread),
             Stop::Interrupted | Stop::Other => self.knows(thread),
@@ -312,6 +331,12 @@ impl Observer {
         }
         match (call_of(pid), before) {
             (Ok(CallStop::Entry { number, arguments }), _) => {
+                let is_new = is_started && self.fault_around.is_new(thread.process);
+                if is_new && !Call::changes_rights(number) {
+                    self.cost += TURN * STOPS;
+                    self.other = self.fault_around.turn_off(thread.process, pid);
+                    return Meaning::None;
+                }
                 let call = Call { number, arguments };
                 let meaning = match is_started {
                     true => call.begins(process, &mut self.files),
@@ -325,6 +350,9 @@ impl Observer {
             }
             (Ok(CallStop::Exit { value }), At::Telling(call)) => {
                 call.ends(value, process, &mut self.files, at);
+                if let Some((start, len)) = call.maps(value) {
+                    self.fault_around.maps(thread.process, start, len);
+                }
                 Meaning::None
             }
             _ => Meaning::None,
@@ -431,6 +459,10 @@ impl Observer {
         for &process in processes {
             // A thread that is traced is followed to those that it starts. Others may start some meanwhile.
             while self.attach_threads(process) {}
+            if let Some(attached) = self.processes.get_mut(&process) {
+                self.fault_around.attaches(process);
+                attached.is_attached(self.began.elapsed());
+            }
         }
         self.cost += own_time().saturating_sub(before);
     }

@@ -23,7 +23,7 @@ const AT_ONCE: u64 = 8192;
 const LONGEST: u64 = 4 << 30;
 
 /// A file, as far as a process has mapped it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct MappedFile {
     /// The first address.
     pub(super) start: u64,

@@ -3,21 +3,23 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::fault_around::FaultAround;
 use super::files::Files;
 use super::process::Process;
 use super::watch::{Watch, real};
 
-/// How long to wait before the page tables of a process are looked at, at first: that holds up a program that changes its
-/// memory. Each further wait is half as long again, up to a second.
-const FIRST_LOOK: Duration = Duration::from_millis(15);
+/// How long to wait before the page tables of a process are looked at, at first: it may be over soon. Each further wait is
+/// half as long again, up to a second.
+const FIRST_LOOK: Duration = Duration::from_millis(3);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// The same for a process that was started meanwhile: it may be over soon.
-const YOUNG_LOOK: Duration = Duration::from_millis(3);
+/// To look holds up a program that changes its memory. So for this many times as long as it took, nobody looks again.
+const REST: u32 = 20;
 
 /// How long to wait before directories are looked at again.
 const WATCH: Duration = Duration::from_millis(1);
@@ -63,6 +65,7 @@ impl Passive {
     pub(super) fn look(
         &mut self,
         files: &mut Files,
+        fault_around: &mut FaultAround,
         processes: Vec<i32>,
         left_alone: &HashSet<i32>,
         over: impl Fn() -> bool,
@@ -70,8 +73,10 @@ impl Passive {
         let mut reads = Reads::default();
         processes.iter().for_each(|&process| reads.begin(process));
         let now = self.began.elapsed();
-        let of = |number| Looked::new(number, now, FIRST_LOOK);
+        let of = |number| Looked::new(number, program_of(number), now);
         let mut processes: Vec<Looked> = processes.into_iter().map(of).collect();
+        // When mappings are looked at again.
+        let mut mappings = now;
         let left = loop {
             let now = self.began.elapsed();
             if over() {
@@ -85,12 +90,23 @@ impl Passive {
             let until = due.map_or(children, |due| due.min(children));
             self.watch.wait(until.saturating_sub(now));
             self.watch.look(self.began.elapsed());
+            let now = self.began.elapsed();
+            if now >= mappings {
+                fault_around.look();
+                let end = self.began.elapsed();
+                mappings = end + (end - now) * REST;
+            }
             processes
                 .iter()
                 .for_each(|process| reads.note(process.number));
             thread::sleep(WATCH.min(until.saturating_sub(self.began.elapsed())));
             let now = self.began.elapsed();
             add_children(&mut processes, left_alone, now);
+            for process in &mut processes {
+                if process.is_another_program() {
+                    fault_around.meet(process.number);
+                }
+            }
             processes.retain_mut(|process| process.due > now || process.look(files, now));
         };
         self.read = self
@@ -113,6 +129,8 @@ impl Passive {
 #[derive(Debug, Clone, Copy)]
 struct Looked {
     number: i32,
+    /// The file of its program: device and number.
+    program: Option<(u64, u64)>,
     /// When it is looked at, after the launch began.
     due: Duration,
     /// How long to wait then.
@@ -120,19 +138,29 @@ struct Looked {
 }
 
 impl Looked {
-    fn new(number: i32, now: Duration, pause: Duration) -> Self {
+    fn new(number: i32, program: Option<(u64, u64)>, now: Duration) -> Self {
         Self {
             number,
-            due: now + pause,
-            pause,
+            program,
+            due: now + FIRST_LOOK,
+            pause: FIRST_LOOK,
         }
+    }
+
+    /// Whether it has become another program since it was looked at last.
+    fn is_another_program(&mut self) -> bool {
+        let program = program_of(self.number);
+        program.is_some() && std::mem::replace(&mut self.program, program) != program
     }
 
     /// Looks at its page tables. False if it has mapped nothing any more.
     fn look(&mut self, files: &mut Files, now: Duration) -> bool {
+        let began = Instant::now();
+        let is_left = Process::new(self.number, now).look_at_all(files);
+        let took = began.elapsed();
         self.pause = (self.pause * 3 / 2).min(LAST_LOOK);
-        self.due = now + self.pause;
-        Process::new(self.number, now).look_at_all(files)
+        self.due = now + took + self.pause.max(took * REST);
+        is_left
     }
 }
 
@@ -176,14 +204,22 @@ fn read_by(process: i32) -> Option<u64> {
 fn add_children(processes: &mut Vec<Looked>, left_alone: &HashSet<i32>, now: Duration) {
     let mut at = 0;
     while let Some(process) = processes.get(at) {
-        for child in children_of(process.number) {
+        let (parent, program) = (process.number, process.program);
+        for child in children_of(parent) {
             let is_known = processes.iter().any(|process| process.number == child);
             if !is_known && !left_alone.contains(&child) {
-                processes.push(Looked::new(child, now, YOUNG_LOOK));
+                // Until it becomes another program, it is what started it.
+                processes.push(Looked::new(child, program, now));
             }
         }
         at += 1;
     }
+}
+
+/// The file of the program of a process.
+fn program_of(process: i32) -> Option<(u64, u64)> {
+    let found = fs::metadata(format!("/proc/{process}/exe")).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// The processes that the threads of a process have started.
@@ -230,7 +266,13 @@ mod tests {
         let mut passive = Passive::new(Instant::now(), Duration::from_secs(60));
         let processes = vec![shell.id() as i32];
         passive.prepare(&files, &processes);
-        let left = passive.look(&mut files, processes, &HashSet::new(), || false);
+        let left = passive.look(
+            &mut files,
+            &mut FaultAround::new(),
+            processes,
+            &HashSet::new(),
+            || false,
+        );
         assert!(shell.wait().expect("it is ours").success());
         assert_eq!(left, None);
         let seen = programs.iter().filter(|program| files.is_mapped(program));

@@ -199,6 +199,12 @@ impl Process {
         }
     }
 
+    /// It is traced, and has mapped files before.
+    pub(super) fn is_attached(&mut self, at: Duration) {
+        let mapped = mapped_files(self.number).unwrap_or_default();
+        self.mapped = mapped.into_iter().map(|mapped| (mapped, at)).collect();
+    }
+
     /// It is about to unmap these addresses.
     pub(super) fn unmaps(&mut self, files: &mut Files, start: u64, len: u64) {
         let end = start.saturating_add(len);
