@@ -126,8 +126,7 @@ pub use hot_pack::comparison::ImageOfPack;
 pub use hot_pack::fill::{Fill, FillRoot};
 pub use hot_pack::fill_counts::FillCounts;
 pub use hot_pack::learned_packs::{
-    Earlier, KnownLaunch, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, ObservedLaunch,
-    Wholeness,
+    KnownLaunch, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, ObservedLaunch, Wholeness,
 };
 pub use hot_pack::learning::{LEARNED_LIMIT, Learning};
 pub use kernel_mount::{Backing, KernelMount, MountOptions, image_is_mounted, unmount};

@@ -100,17 +100,6 @@ pub struct LearnedPacks {
     path: PathBuf,
 }
 
-/// What is known of earlier launches when one is recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Earlier {
-    /// How many were recorded that added something.
-    pub launches: u32,
-    /// How many bytes the last one has read by itself, although what was known was replayed. 0 if that is not why this one is
-    /// recorded.
-    pub missed: u64,
-}
-
 /// One of [`LearnedPacks`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -198,6 +187,8 @@ pub struct ObservedLaunch<'a> {
 pub enum Wholeness {
     /// It has.
     Whole,
+    /// It has all until the launch was let go for good.
+    Beginning,
     /// It lacks some.
     WithGaps {
         /// How many bytes the launch has read by system calls in these gaps, as far as that is known.
@@ -493,19 +484,15 @@ impl LearnedPacks {
         Ok(directory)
     }
 
-    /// Records that a launch of this key is being recorded. Whatever happens to this recording, later
+    /// Records that a launch of this key is being recorded, and returns how many were that added something. Whatever happens to this recording, later
     /// launches use what is known, until one of them asks for much that is not known.
     ///
     /// # Errors
     ///
     /// `Io` if it cannot be written.
-    pub fn begin_recording(&self, key: &str) -> Result<Earlier> {
-        let missed = self.number(key, "more").unwrap_or(0);
+    pub fn begin_recording(&self, key: &str) -> Result<u32> {
         self.settle(key).map_err(|e| self.failed("write to", e))?;
-        Ok(Earlier {
-            launches: self.profile(key).map_or(0, |known| known.runs()),
-            missed,
-        })
+        Ok(self.profile(key).map_or(0, |known| known.runs()))
     }
 
     /// Notes that a launch that read so much is recorded, so that no other is for the same reason.
@@ -546,7 +533,7 @@ impl LearnedPacks {
     ) -> Result<()> {
         let profile = recording.profile;
         let (whole, read) = match recording.wholeness {
-            Wholeness::Whole => (true, 0),
+            Wholeness::Whole | Wholeness::Beginning => (true, 0),
             Wholeness::WithGaps { read } => (false, read),
         };
         let keep = || -> io::Result<()> {
@@ -557,6 +544,10 @@ impl LearnedPacks {
             self.name(key, kind, name)?;
             let known = self.profile(key);
             let before = known.as_ref().map_or(0, pages_of);
+            // A recording with gaps has pages that the kernel has mapped around others, so a whole one stands for itself.
+            let had_gaps = self.number(key, "settled") == Some(0);
+            let is_replaced = had_gaps && recording.wholeness == Wholeness::Whole;
+            let known = known.filter(|_| !is_replaced);
             let merged = known.and_then(|known| Profile::merge_newer(known, profile).ok());
             let adds = merged.as_ref().is_none_or(|(merged, kept)| {
                 let added = pages_of(merged).saturating_sub(*kept);
@@ -570,10 +561,13 @@ impl LearnedPacks {
                 false => listed.max(read),
             };
             let is_full = profile.runs() >= MOST_LAUNCHES;
+            // The first recording with gaps may have missed anything, such as a process.
+            let is_over = whole || !adds || is_full;
             // Too little of what is read may be known to say how long the disk takes for it.
-            let is_known = whole || ((!adds || is_full) && read <= listed);
+            let is_known = whole || read <= listed;
             let time = || disk_time(profile, recording.charge);
             let left_alone = match of {
+                LearnedOf::Program if !is_over => None,
                 LearnedOf::Program if least < SMALL => Some(LeftAlone::Small),
                 LearnedOf::Program if is_known && time().is_some_and(|time| time < SHORT) => {
                     Some(LeftAlone::Short)
@@ -1072,23 +1066,15 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_knows_what_was_missed_before() {
+    fn a_recording_knows_how_many_were_before() {
         let (_dir, packs) = packs();
         let earlier = || packs.begin_recording("a").expect("ours");
-        let first = Earlier {
-            launches: 0,
-            missed: 0,
-        };
-        assert_eq!(earlier(), first);
+        assert_eq!(earlier(), 0);
         keep(&packs, &[("0", 1)]);
-        assert!(reads(&packs, MORE + 100));
-        let next = Earlier {
-            launches: 1,
-            missed: MORE + 100,
-        };
-        assert_eq!(earlier(), next);
-        // It is known only to the launch that is recorded for it.
-        assert_eq!(earlier().missed, 0);
+        assert_eq!(earlier(), 1);
+        // It adds nothing.
+        keep(&packs, &[("0", 1)]);
+        assert_eq!(earlier(), 1);
     }
 
     #[test]
@@ -1135,12 +1121,16 @@ mod tests {
         // Less than a twentieth.
         assert!(!keep(&[large, ("2", PAGE)], false));
         assert_eq!(packs.list().expect("a list")[0].settled, None);
-        assert!(!keep(&[large, ("3", SMALL)], true));
-        // Its gaps may have all that it reads.
+        // A whole one stands for itself.
+        let names = || packs.profile("a").expect("kept").files().len();
+        assert_eq!(names(), 2);
+        assert!(!keep(&[("3", SMALL)], true));
+        assert_eq!(names(), 1);
+        // Its gaps may have all that it reads, and the first ones anything.
         packs.forget("a").expect("ours");
         let little = profile(&[("0", 1)]);
         let (of, program) = (LearnedOf::Program, Path::new("/usr/bin/app"));
-        for (read, is_small) in [(SMALL, false), (SMALL - 1, true)] {
+        for (read, is_small) in [(0, false), (SMALL, false), (SMALL - 1, true)] {
             let recording = ObservedLaunch {
                 wholeness: Wholeness::WithGaps { read },
                 ..whole(&little)

@@ -564,6 +564,7 @@ fn observe(
             ObservationEnd::Cost => Wholeness::WithGaps {
                 read: observed.unseen,
             },
+            ObservationEnd::Suspended | ObservationEnd::Tracer => Wholeness::Beginning,
             _ => Wholeness::Whole,
         };
         let profile = observed.profile;
@@ -586,15 +587,15 @@ fn observe(
     let mut plan = Observe::new(launch.command().to_vec());
     plan.held = observing;
     plan.known = known;
-    plan.earlier = earlier.launches;
-    plan.effort = match (is_thorough, earlier.missed) {
+    plan.earlier = earlier;
+    plan.effort = match (is_thorough, earlier) {
         (true, _) => Effort::EveryCall,
         (false, 0) => Effort::Turns,
         (false, _) => Effort::LongTurns,
     };
     let start = || match plan.start(keep) {
         Ok(()) if is_told(args) => {
-            say(match earlier.launches {
+            say(match earlier {
                 0 => "brisk observes this start, and makes the next one faster",
                 _ => "brisk observes this start, too: it has not seen all of the earlier ones",
             });
