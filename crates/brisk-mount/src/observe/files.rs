@@ -17,6 +17,11 @@ use crate::trace::is_on_disk;
 /// How many names are remembered at most: some 100 MB.
 const MOST: usize = 1 << 19;
 
+/// Of so many names of a directory each is noted, and of its others one in [`OTHERS`]: the kernel reads 16 inodes and more at
+/// once, and a replay of thousands of names takes longer than they save.
+const FIRST: u32 = 8;
+const OTHERS: u64 = 8;
+
 /// The numbers of directories have this bit, so that they are none of a file.
 const DIRECTORY: u64 = 1 << 63;
 
@@ -34,12 +39,14 @@ pub(super) struct Files {
     known_directories: Vec<Named>,
     /// Digests of the names that were looked up, with what was found.
     looked_up: HashSet<u64>,
+    /// How many names of each directory were looked up.
+    names: HashMap<FileId, u32>,
     /// Files that were mapped.
     mapped: HashSet<PathBuf>,
 }
 
 /// A file or directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FileId {
     root: RootId,
     number: u64,
@@ -168,13 +175,20 @@ impl Files {
     pub(super) fn looked_up(&mut self, path: &Path, found: bool, at: Duration) {
         let mut digest = DefaultHasher::new();
         (path.as_os_str().as_bytes(), found).hash(&mut digest);
-        if self.looked_up.len() >= MOST || !self.looked_up.insert(digest.finish()) {
+        // The same in every launch.
+        let digest = digest.finish();
+        if self.looked_up.len() >= MOST || !self.looked_up.insert(digest) {
             return;
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return;
         };
         if let Some(directory) = self.directory(parent) {
+            let names = self.names.entry(directory).or_default();
+            *names = names.saturating_add(1);
+            if *names > FIRST && !digest.is_multiple_of(OTHERS) {
+                return;
+            }
             let FileId { root, number } = directory;
             self.builder.look_up(root, number, name, found, at);
         }
@@ -212,6 +226,25 @@ mod tests {
         let file = files.file(&program);
         assert!(file.is_some());
         assert_eq!(files.file(&program), file);
+    }
+
+    #[test]
+    fn some_of_many_names_are_noted() {
+        // On a disk, as the program itself.
+        let program = std::env::current_exe().expect("this");
+        let home = tempfile::tempdir_in(program.parent().expect("a directory")).expect("room");
+        let home = home.path().canonicalize().expect("there");
+        let noted = |names: std::ops::Range<u32>| {
+            let mut files = Files::new().expect("a mount table");
+            for name in names {
+                files.looked_up(&home.join(name.to_string()), true, Duration::ZERO);
+            }
+            let profile = files.finish(Vec::new(), Ready::new("test", 0));
+            profile.expect("a profile").profile.steps().len()
+        };
+        assert_eq!(noted(0..FIRST), FIRST as usize);
+        let many = noted(0..FIRST + 1000);
+        assert!((80..200).contains(&many), "{many}");
     }
 
     #[test]
