@@ -119,7 +119,7 @@ const fn descriptor(argument: u64) -> i32 {
 }
 
 impl Call {
-    /// Whether a traced process that makes this call may get less rights than another, or be traced already.
+    /// Whether a traced process that makes this call may get fewer rights than another, or may want to trace.
     pub(super) fn changes_rights(number: u64) -> bool {
         matches!(number, EXECVE | EXECVEAT | PTRACE)
     }
