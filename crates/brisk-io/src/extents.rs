@@ -13,8 +13,8 @@ use crate::advice::LEAST;
 const WINDOW: Duration = Duration::from_millis(500);
 
 /// An extent has no more bytes than the disk moves in the time of this many operations: then operations take
-/// at most a ninth of the time. More bytes would fill the queue of the disk, and small reads of a program would wait
-/// for them. A virtual disk of 680 MB/s and 63,000 operations a second takes 2 ms for 1 MiB.
+/// at most a ninth of the time. More bytes would fill the queue of the disk, and small reads of a program would
+/// wait for them. A virtual disk of 680 MB/s and 63,000 operations a second takes 2 ms for 1 MiB.
 const WORTH: u64 = 8;
 
 /// What a disk charges for a read.

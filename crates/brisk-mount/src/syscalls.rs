@@ -7,7 +7,7 @@ process that limits itself: the handler of refused calls, the priority of its re
 The meaning of an ioctl's number depends on the driver behind the descriptor. So each descriptor is in a type that has
 checked its device: [`LoopControl`] and [`LoopNode`].
 */
-use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -417,7 +417,12 @@ pub(crate) fn keep_children() {
 }
 
 fn last_errno() -> Errno {
-    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+    errno(io::Error::last_os_error())
+}
+
+/// The system's number of an error. EIO if it has none.
+pub(crate) fn errno(e: io::Error) -> Errno {
+    Errno::from_io_error(&e).unwrap_or(Errno::IO)
 }
 
 /// The process session of `pid`. 0 if its leader is outside of the caller's PID namespace, as for a process
@@ -815,9 +820,22 @@ pub(crate) fn let_go(process: Pid, signal: c_int) -> Result<()> {
 }
 
 fn ptrace(request: c_uint, process: Pid, number: c_int) -> Result<()> {
-    let none = ptr::null_mut::<c_void>();
+    let number = ptr::without_provenance_mut(number.cast_unsigned() as usize);
     // SAFETY: none of the requests that reach this reads or writes memory of this process: what they take is a number.
-    let answer = unsafe { libc::ptrace(request, process.as_raw_pid(), none, c_long::from(number)) };
+    unsafe { ptrace_with(request, process, 0, number) }
+}
+
+/// # Safety
+///
+/// The kernel must be allowed to read or write at `data` what this request reads or writes there with this address.
+unsafe fn ptrace_with(
+    request: c_uint,
+    process: Pid,
+    address: usize,
+    data: *mut c_void,
+) -> Result<()> {
+    // SAFETY: the caller answers for `data`, and the address is a number for each request that brisk makes.
+    let answer = unsafe { libc::ptrace(request, process.as_raw_pid(), address, data) };
     match answer {
         0.. => Ok(()),
         _ => Err(last_errno()),
@@ -827,20 +845,10 @@ fn ptrace(request: c_uint, process: Pid, number: c_int) -> Result<()> {
 /// What belongs to the event for which a process has stopped: of a `fork`, the child's number.
 pub(crate) fn event_message(process: Pid) -> Result<u64> {
     let mut message: libc::c_ulong = 0;
-    let none = ptr::null_mut::<c_void>();
+    let data = (&raw mut message).cast();
     // SAFETY: the kernel writes one `unsigned long`, which `message` is.
-    let answer = unsafe {
-        libc::ptrace(
-            libc::PTRACE_GETEVENTMSG,
-            process.as_raw_pid(),
-            none,
-            &raw mut message,
-        )
-    };
-    match answer {
-        0.. => Ok(message),
-        _ => Err(last_errno()),
-    }
+    unsafe { ptrace_with(libc::PTRACE_GETEVENTMSG, process, 0, data) }?;
+    Ok(message)
 }
 
 /// The system call at which a process has stopped. EIO before Linux 5.3.
@@ -848,18 +856,9 @@ pub(crate) fn call_of(process: Pid) -> Result<CallStop> {
     // `struct ptrace_syscall_info`: the kind in the first byte, the architecture in the second half of the first word,
     // two pointers, and then what belongs to the kind.
     let mut words = [0u64; 11];
+    let (len, data) = (size_of_val(&words), words.as_mut_ptr().cast());
     // SAFETY: the kernel writes at most as many bytes as the third argument says, and `words` has them.
-    let answer = unsafe {
-        libc::ptrace(
-            PTRACE_GET_SYSCALL_INFO,
-            process.as_raw_pid(),
-            size_of_val(&words),
-            words.as_mut_ptr(),
-        )
-    };
-    if answer < 0 {
-        return Err(last_errno());
-    }
+    unsafe { ptrace_with(PTRACE_GET_SYSCALL_INFO, process, len, data) }?;
     let [start, _, _, first, arguments @ .., _] = words;
     let [kind, _, _, _, arch @ ..] = start.to_ne_bytes();
     Ok(match kind {
@@ -890,19 +889,9 @@ impl CallRegisters {
     /// EOPNOTSUPP if the thread runs code of another kind than this process.
     pub(crate) fn of(thread: Pid) -> Result<Self> {
         let mut registers = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
-        let none = ptr::null_mut::<c_void>();
+        let data = registers.as_mut_ptr().cast();
         // SAFETY: the kernel writes one `user_regs_struct`, for which there is room.
-        let answer = unsafe {
-            libc::ptrace(
-                libc::PTRACE_GETREGS,
-                thread.as_raw_pid(),
-                none,
-                registers.as_mut_ptr(),
-            )
-        };
-        if answer < 0 {
-            return Err(last_errno());
-        }
+        unsafe { ptrace_with(libc::PTRACE_GETREGS, thread, 0, data) }?;
         // SAFETY: it consists of numbers, and all its bytes were written, by zeros at least.
         let registers = unsafe { registers.assume_init() };
         match registers.cs {
@@ -913,20 +902,9 @@ impl CallRegisters {
 
     /// Gives them to a stopped thread.
     pub(crate) fn set(mut self, thread: Pid) -> Result<()> {
-        let none = ptr::null_mut::<c_void>();
+        let data = (&raw mut self.0).cast();
         // SAFETY: the kernel reads one `user_regs_struct`, which this is.
-        let answer = unsafe {
-            libc::ptrace(
-                libc::PTRACE_SETREGS,
-                thread.as_raw_pid(),
-                none,
-                &raw mut self.0,
-            )
-        };
-        match answer {
-            0.. => Ok(()),
-            _ => Err(last_errno()),
-        }
+        unsafe { ptrace_with(libc::PTRACE_SETREGS, thread, 0, data) }
     }
 
     /// At the entry of a call: with this call and its only argument in place of it.
@@ -992,36 +970,17 @@ impl HeldSignals {
 
     pub(crate) fn of(thread: Pid) -> Result<Self> {
         let mut held = 0u64;
+        let data = (&raw mut held).cast();
         // SAFETY: the kernel writes as many bytes as the third argument says, and `held` has them.
-        let answer = unsafe {
-            libc::ptrace(
-                PTRACE_GETSIGMASK,
-                thread.as_raw_pid(),
-                SIGNALS,
-                &raw mut held,
-            )
-        };
-        match answer {
-            0.. => Ok(Self(held)),
-            _ => Err(last_errno()),
-        }
+        unsafe { ptrace_with(PTRACE_GETSIGMASK, thread, SIGNALS, data) }?;
+        Ok(Self(held))
     }
 
     /// Gives them to a stopped thread. Signals that come meanwhile wait.
     pub(crate) fn set(mut self, thread: Pid) -> Result<()> {
+        let data = (&raw mut self.0).cast();
         // SAFETY: the kernel reads as many bytes as the third argument says, and the number has them.
-        let answer = unsafe {
-            libc::ptrace(
-                PTRACE_SETSIGMASK,
-                thread.as_raw_pid(),
-                SIGNALS,
-                &raw mut self.0,
-            )
-        };
-        match answer {
-            0.. => Ok(()),
-            _ => Err(last_errno()),
-        }
+        unsafe { ptrace_with(PTRACE_SETSIGMASK, thread, SIGNALS, data) }
     }
 }
 
@@ -1068,7 +1027,7 @@ impl UserFaults {
     }
 
     /// Has these addresses of the process watched for writes, without a message for any: what it does stays as it is, and the
-    /// kernel maps each page when it is touched. ESRCH if the process has gone or become another program.
+    /// kernel maps each page when it is touched. ENOMEM if the process has gone or become another program.
     pub(crate) fn watch(&self, start: u64, len: u64) -> Result<()> {
         let mut range = [start, len, UFFDIO_REGISTER_MODE_WP, 0];
         // SAFETY: the array has the size and the parts of the `struct uffdio_register` that belongs to this opcode.

@@ -24,6 +24,7 @@ use super::listing::Part;
 use super::node::{FOR_EVER, Fail, wire_rdev};
 use super::owners::Owners;
 use super::wire::{Attr, AttrOut, EntryOut, ROOT, StatfsOut};
+use crate::syscalls::errno;
 
 /// How many files are kept open, and how many listings are kept.
 const FILES: usize = 64;
@@ -353,10 +354,6 @@ fn take_in_front<T>(kept: &mut VecDeque<(u64, Arc<T>)>, node: u64) -> Option<Arc
     let value = Arc::clone(&found.1);
     kept.push_front(found);
     Some(value)
-}
-
-fn errno(e: io::Error) -> Errno {
-    Errno::from_io_error(&e).unwrap_or(Errno::IO)
 }
 
 /// A panic leaves nothing half-changed: every statement under these locks leaves the data consistent.

@@ -8,7 +8,7 @@
 //! A launch without an image has no pack: its profile is replayed. Then `KEY.image` is a link to the directory that was
 //! named, or else `KEY.program` is one to the program, and the time of `KEY.profile` is that of its last use. If a launch
 //! asked for much that the profile lacks, there is `KEY.more` with the number of bytes that it read, and the next launch is
-//! recorded too. It has 0 if the recording itself was not whole. If a recording adds next to nothing, `KEY.settled` has the
+//! recorded too. It has 0 if the recording itself was not whole: a whole one then takes its place. If a recording adds next to nothing, `KEY.settled` has the
 //! number: what the program reads is other each time, and only a launch that reads a good deal more is worth another
 //! recording. A program that reads so little that nothing can be gained has `KEY.small`, with the number of recordings
 //! that have said so, and ` short` behind it if the bytes are more, but the disk gives them in a short time. After a start
@@ -484,8 +484,8 @@ impl LearnedPacks {
         Ok(directory)
     }
 
-    /// Records that a launch of this key is being recorded, and returns how many were that added something. Whatever happens to this recording, later
-    /// launches use what is known, until one of them asks for much that is not known.
+    /// Records that a launch of this key is being recorded, and returns how many were that added something. Whatever
+    /// happens to this recording, later launches use what is known, until one of them asks for much that is not known.
     ///
     /// # Errors
     ///
@@ -1098,14 +1098,10 @@ mod tests {
     #[test]
     fn a_recording_with_gaps_is_repeated_until_it_adds_next_to_nothing() {
         let (_dir, packs) = packs();
-        let keep = |files: &[(&str, u64)], whole: bool| {
+        let keep_as = |files: &[(&str, u64)], wholeness| {
             let began = packs.begin_recording("a");
             began.expect("ours");
             let (of, program) = (LearnedOf::Program, Path::new("/usr/bin/app"));
-            let wholeness = match whole {
-                true => Wholeness::Whole,
-                false => Wholeness::WithGaps { read: 0 },
-            };
             let profile = profile(files);
             let recording = ObservedLaunch {
                 wholeness,
@@ -1114,6 +1110,15 @@ mod tests {
             let kept = packs.keep_profile("a", of, program, recording, 1 << 20);
             kept.expect("room");
             matches!(packs.use_launch("a"), KnownLaunch::Incomplete(..))
+        };
+        let keep = |files: &[(&str, u64)], whole: bool| {
+            keep_as(
+                files,
+                match whole {
+                    true => Wholeness::Whole,
+                    false => Wholeness::WithGaps { read: 0 },
+                },
+            )
         };
         let large = ("0", SMALL * 4);
         assert!(keep(&[large], false));
@@ -1124,6 +1129,9 @@ mod tests {
         // A whole one stands for itself.
         let names = || packs.profile("a").expect("kept").files().len();
         assert_eq!(names(), 2);
+        keep_as(&[("3", SMALL)], Wholeness::Beginning);
+        assert_eq!(names(), 3);
+        assert!(keep(&[("4", SMALL * 4)], false));
         assert!(!keep(&[("3", SMALL)], true));
         assert_eq!(names(), 1);
         // Its gaps may have all that it reads, and the first ones anything.

@@ -119,8 +119,8 @@ const fn descriptor(argument: u64) -> i32 {
 }
 
 impl Call {
-    /// Whether a traced process that makes this call may get fewer rights than another, or may want to trace.
-    pub(super) fn changes_rights(number: u64) -> bool {
+    /// Whether the observer may have to let go of a process that makes this call.
+    pub(super) fn may_end_tracing(number: u64) -> bool {
         matches!(number, EXECVE | EXECVEAT | PTRACE)
     }
 

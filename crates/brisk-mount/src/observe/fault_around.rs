@@ -21,8 +21,8 @@ use super::calls::Call;
 use super::observer::Stop;
 use super::pages::{MappedFile, mapped_files};
 use crate::syscalls::{
-    CallRegisters, CallStop, HeldSignals, USERFAULTFD_FLAGS, UserFaults, call_of, go_on_to_call,
-    interrupt, let_go, seize_alone,
+    CallRegisters, CallStop, HeldSignals, USERFAULTFD_FLAGS, UserFaults, call_of, errno,
+    go_on_to_call, interrupt, let_go, seize_alone,
 };
 
 /// How many stops a new program makes for it.
@@ -40,11 +40,12 @@ pub(super) struct FaultAround {
     new: HashSet<i32>,
     /// Those for which it was tried to turn it off.
     tried: HashSet<i32>,
-    off: HashMap<i32, Process>,
+    off: HashMap<i32, Watched>,
 }
 
+/// The mappings of a process that a `userfaultfd` watches.
 #[derive(Debug)]
-struct Process {
+struct Watched {
     faults: UserFaults,
     /// What is known to be mapped.
     watched: HashSet<MappedFile>,
@@ -63,7 +64,7 @@ impl FaultAround {
 
     /// A process has become another program.
     pub(super) fn begins(&mut self, process: i32) {
-        self.off.remove(&process);
+        self.ends(process);
         if self.filters.is_some() {
             self.new.insert(process);
         }
@@ -71,11 +72,7 @@ impl FaultAround {
 
     /// A process is traced, and may have become another program when nobody traced it.
     pub(super) fn attaches(&mut self, process: i32) {
-        let known = self.off.get_mut(&process);
-        if known.is_some_and(|known| known.watch_all(process).is_err()) {
-            self.off.remove(&process);
-            self.tried.remove(&process);
-        }
+        self.looks_at(process);
         if self.filters.is_some() && !self.tried.contains(&process) {
             self.new.insert(process);
         }
@@ -103,7 +100,7 @@ impl FaultAround {
         let faults = calls.take_faults(process);
         let other = calls.end();
         if let Ok(faults) = faults {
-            let mut known = Process {
+            let mut known = Watched {
                 faults,
                 watched: HashSet::new(),
             };
@@ -114,29 +111,37 @@ impl FaultAround {
     }
 
     /// Turns it off for a process that became a program while nobody traced it. That is stopped at its next call, and for no
-    /// longer than it takes.
-    pub(super) fn meet(&mut self, process: i32) {
+    /// longer than it takes. False if there was no call to stop it at, so that it is worth another try.
+    pub(super) fn meet(&mut self, process: i32) -> bool {
         let thread = Pid::from_raw(process).filter(|_| self.filters.is_some());
-        if let Some(thread) = thread
-            && seize_alone(thread).and_then(|()| interrupt(thread)).is_ok()
-            && stops_at_call(thread)
-        {
-            // It may have been killed meanwhile.
-            self.turn_off(process, thread);
-            let_go(thread, 0).ok();
+        let seize = |thread: &Pid| seize_alone(*thread).and_then(|()| interrupt(*thread));
+        let Some(thread) = thread.filter(|thread| seize(thread).is_ok()) else {
+            return true;
+        };
+        if !stops_at_call(thread) {
+            return false;
         }
+        // Of all signals, only one that suspends it can have come meanwhile.
+        let other = self.turn_off(process, thread);
+        let signal = match other.map(|stop| Stop::of(stop.as_raw())) {
+            Some(Stop::Signal(number)) => number,
+            _ => 0,
+        };
+        // It may have been killed.
+        let_go(thread, signal).ok();
+        true
     }
 
     /// A process has mapped something.
     pub(super) fn maps(&mut self, process: i32, start: u64, len: u64) {
         if let Some(known) = self.off.get(&process)
-            && known.watch(start, start.saturating_add(len)) == Err(Errno::SRCH)
+            && known.watch(start, start.saturating_add(len)) == Err(Errno::NOMEM)
         {
-            self.off.remove(&process);
+            self.ends(process);
         }
     }
 
-    /// A process has ended.
+    /// A process has ended, or has become another program.
     pub(super) fn ends(&mut self, process: i32) {
         self.off.remove(&process);
         self.new.remove(&process);
@@ -145,20 +150,28 @@ impl FaultAround {
 
     /// Looks for what was mapped meanwhile.
     pub(super) fn look(&mut self) {
-        self.off
-            .retain(|&number, process| process.watch_all(number).is_ok());
+        let processes: Vec<_> = self.off.keys().copied().collect();
+        for process in processes {
+            self.looks_at(process);
+        }
+    }
+
+    fn looks_at(&mut self, process: i32) {
+        if let Some(known) = self.off.get_mut(&process)
+            && known.watch_all(process).is_err()
+        {
+            self.ends(process);
+        }
     }
 }
 
-impl Process {
+impl Watched {
     /// An error if it has gone.
     fn watch_all(&mut self, number: i32) -> Result<()> {
-        let mapped =
-            mapped_files(number).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-        for mapped in mapped {
+        for mapped in mapped_files(number).map_err(errno)? {
             let (start, end) = (mapped.start, mapped.end);
-            if self.watched.insert(mapped) && self.watch(start, end) == Err(Errno::SRCH) {
-                return Err(Errno::SRCH);
+            if self.watched.insert(mapped) && self.watch(start, end) == Err(Errno::NOMEM) {
+                return Err(Errno::NOMEM);
             }
         }
         Ok(())
@@ -194,11 +207,9 @@ impl Calls {
     fn begin(thread: Pid) -> Result<Self> {
         let before = CallRegisters::of(thread)?;
         let (at, expected) = before.instruction();
-        let failed = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
-        let memory =
-            File::open(format!("/proc/{}/mem", thread.as_raw_nonzero())).map_err(failed)?;
+        let memory = File::open(format!("/proc/{}/mem", thread.as_raw_nonzero())).map_err(errno)?;
         let mut found = [0; 2];
-        memory.read_exact_at(&mut found, at).map_err(failed)?;
+        memory.read_exact_at(&mut found, at).map_err(errno)?;
         match found == expected {
             true => {
                 // A handler would run in between.
@@ -307,7 +318,7 @@ fn stops_at_call(thread: Pid) -> bool {
         let goes = match Stop::of(status.as_raw()) {
             Stop::Gone => return false,
             Stop::Call => match call_of(thread) {
-                Ok(CallStop::Entry { number, .. }) if Call::changes_rights(number) => false,
+                Ok(CallStop::Entry { number, .. }) if Call::may_end_tracing(number) => false,
                 Ok(CallStop::Entry { .. }) => return true,
                 _ => !is_late,
             },

@@ -53,7 +53,7 @@ use rustix::process::{PTracer, Pid, getpid, set_ptracer};
 use self::observer::Observer;
 use crate::error::{Action, Cause, Error, Result};
 use crate::open::open_null;
-use crate::syscalls::start_detached;
+use crate::syscalls::{errno, start_detached};
 
 /// A launch to observe without root, wherever its files lie.
 #[derive(Debug, Clone)]
@@ -227,10 +227,9 @@ pub fn gives_rights(program: &Path) -> bool {
 
 /// Lets the observer attach, and waits until it has.
 fn agree(mut answers: File, mut go: File) -> rustix::io::Result<()> {
-    let failed = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
     let number = |answers: &mut File| {
         let mut bytes = [0; 4];
-        answers.read_exact(&mut bytes).map_err(failed)?;
+        answers.read_exact(&mut bytes).map_err(errno)?;
         Ok(i32::from_ne_bytes(bytes))
     };
     let observer = number(&mut answers)?;
@@ -238,7 +237,7 @@ fn agree(mut answers: File, mut go: File) -> rustix::io::Result<()> {
     if let Some(observer) = Pid::from_raw(observer) {
         set_ptracer(PTracer::ProcessID(observer)).ok();
     }
-    go.write_all(&[1]).map_err(failed)?;
+    go.write_all(&[1]).map_err(errno)?;
     match number(&mut answers)? {
         0 => Ok(()),
         error => Err(Errno::from_raw_os_error(error)),

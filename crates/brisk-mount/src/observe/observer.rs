@@ -22,7 +22,7 @@ use super::passive::Passive;
 use super::process::Process;
 use super::{Effort, ObservationEnd, Observe, Observed};
 use crate::syscalls::{
-    CallStop, call_of, event_message, go_on_to_call, interrupt, let_go, seize, start_child,
+    CallStop, call_of, errno, event_message, go_on_to_call, interrupt, let_go, seize, start_child,
 };
 
 /// What a stop costs the program beside the time that the observer takes for it, because two processes take turns: 8 to 20
@@ -137,7 +137,7 @@ impl Observer {
     /// Attaches to a process, which goes on.
     pub(super) fn attach(program: Pid, plan: &Observe) -> Result<Self> {
         let at_most = plan.at_most;
-        let files = Files::new().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        let files = Files::new().map_err(errno)?;
         // Calls can be told apart only from Linux 5.3 on. Of a process that is not traced, the error is another.
         if call_of(program) == Err(Errno::IO) {
             return Err(Errno::NOSYS);
@@ -146,7 +146,7 @@ impl Observer {
             thread::sleep(at_most);
             0
         });
-        let alarm = alarm.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::AGAIN))?;
+        let alarm = alarm.map_err(errno)?;
         let mut observer = Self {
             began: Instant::now(),
             at_most,
@@ -332,7 +332,7 @@ impl Observer {
         match (call_of(pid), before) {
             (Ok(CallStop::Entry { number, arguments }), _) => {
                 let is_new = is_started && self.fault_around.is_new(thread.process);
-                if is_new && !Call::changes_rights(number) {
+                if is_new && !Call::may_end_tracing(number) {
                     self.cost += TURN * STOPS;
                     self.other = self.fault_around.turn_off(thread.process, pid);
                     return Meaning::None;

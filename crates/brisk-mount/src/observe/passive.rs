@@ -103,8 +103,10 @@ impl Passive {
             let now = self.began.elapsed();
             add_children(&mut processes, left_alone, now);
             for process in &mut processes {
-                if process.is_another_program() {
-                    fault_around.meet(process.number);
+                let program = program_of(process.number);
+                let is_another = program.is_some() && program != process.program;
+                if is_another && fault_around.meet(process.number) {
+                    process.program = program;
                 }
             }
             processes.retain_mut(|process| process.due > now || process.look(files, now));
@@ -129,7 +131,7 @@ impl Passive {
 #[derive(Debug, Clone, Copy)]
 struct Looked {
     number: i32,
-    /// The file of its program: device and number.
+    /// The file of its program, or of the one before if the observer has not met it yet: device and number.
     program: Option<(u64, u64)>,
     /// When it is looked at, after the launch began.
     due: Duration,
@@ -145,12 +147,6 @@ impl Looked {
             due: now + FIRST_LOOK,
             pause: FIRST_LOOK,
         }
-    }
-
-    /// Whether it has become another program since it was looked at last.
-    fn is_another_program(&mut self) -> bool {
-        let program = program_of(self.number);
-        program.is_some() && std::mem::replace(&mut self.program, program) != program
     }
 
     /// Looks at its page tables. False if it has mapped nothing any more.

@@ -201,8 +201,10 @@ impl Process {
 
     /// It is traced, and has mapped files before.
     pub(super) fn is_attached(&mut self, at: Duration) {
-        let mapped = mapped_files(self.number).unwrap_or_default();
-        self.mapped = mapped.into_iter().map(|mapped| (mapped, at)).collect();
+        // If it has ended meanwhile, it has mapped nothing.
+        if let Ok(mapped) = mapped_files(self.number) {
+            self.mapped = mapped.into_iter().map(|mapped| (mapped, at)).collect();
+        }
     }
 
     /// It is about to unmap these addresses.

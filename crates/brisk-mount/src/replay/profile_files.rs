@@ -14,6 +14,7 @@ use super::disk::reopen;
 use super::verdict::FoundFiles;
 use super::watched_program::Executable;
 use crate::beneath::{Reach, open_by_components};
+use crate::syscalls::errno;
 
 /// What is known about a file of the profile.
 enum FileState {
@@ -115,7 +116,7 @@ impl ProfileFiles {
         {
             return Ok(FileState::Stale);
         }
-        let file = reopen(&file).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        let file = reopen(&file).map_err(errno)?;
         Ok(FileState::Open(Arc::new(file)))
     }
 
