@@ -17,8 +17,8 @@ use crate::trace::is_on_disk;
 /// How many names are remembered at most: some 100 MB.
 const MOST: usize = 1 << 19;
 
-/// Of so many names of a directory each is noted, and of its others one in [`OTHERS`]: the kernel reads 16 inodes and more at
-/// once, and a replay of thousands of names takes longer than they save.
+/// Of so many names of a directory each is noted, and of its other files one in [`OTHERS`]: the kernel reads 16 inodes and more
+/// at once, and a replay of thousands of names takes longer than they save. The inodes of directories lie apart, so each is noted.
 const FIRST: u32 = 8;
 const OTHERS: u64 = 8;
 
@@ -186,7 +186,8 @@ impl Files {
         if let Some(directory) = self.directory(parent) {
             let names = self.names.entry(directory).or_default();
             *names = names.saturating_add(1);
-            if *names > FIRST && !digest.is_multiple_of(OTHERS) {
+            let is_chosen = *names <= FIRST || digest.is_multiple_of(OTHERS);
+            if !(is_chosen || found && is_directory(path)) {
                 return;
             }
             let FileId { root, number } = directory;
@@ -209,6 +210,11 @@ impl Files {
             }
         })
     }
+}
+
+/// Whether a directory is at this path, which is not followed if it is a link.
+fn is_directory(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
 }
 
 #[cfg(test)]
@@ -245,6 +251,11 @@ mod tests {
         assert_eq!(noted(0..FIRST), FIRST as usize);
         let many = noted(0..FIRST + 1000);
         assert!((80..200).contains(&many), "{many}");
+        // Each directory is.
+        for name in 0..100 {
+            fs::create_dir(home.join(name.to_string())).expect("room");
+        }
+        assert_eq!(noted(0..100), 100);
     }
 
     #[test]
