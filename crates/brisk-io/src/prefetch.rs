@@ -48,6 +48,9 @@ pub struct PrefetchOptions {
     /// Skips extents for which it is too late, and gives up if everything is in memory. For a prefetch that
     /// runs while the program does.
     pub race: bool,
+    /// Whether somebody has seen that not everything is in memory. Otherwise a race begins with a look, which waits for the
+    /// disk where something is missing.
+    pub known_missing: bool,
 }
 
 impl PrefetchOptions {
@@ -57,6 +60,7 @@ impl PrefetchOptions {
             threads: 1,
             budget,
             race: false,
+            known_missing: false,
         }
     }
 
@@ -71,6 +75,13 @@ impl PrefetchOptions {
     #[must_use]
     pub fn race(mut self, yes: bool) -> Self {
         self.race = yes;
+        self
+    }
+
+    /// Whether it is known that not everything is in memory.
+    #[must_use]
+    pub fn known_missing(mut self, yes: bool) -> Self {
+        self.known_missing = yes;
         self
     }
 }
@@ -102,6 +113,9 @@ pub trait PrefetchFiles: Send + Sync + 'static {
 
     /// What the disk of the file with this number charges.
     fn charge(&self, file: u32) -> Charge;
+
+    /// Called if `extent` was resident, so that nobody asks for it.
+    fn resident(&self, _extent: &Extent) {}
 
     /// Called after the kernel was asked for `extent`.
     fn asked(&self, _extent: &Extent) {}
@@ -263,7 +277,8 @@ impl Shared {
                 break;
             }
             // The other threads wait for the answer. Otherwise they would ask for hundreds of extents meanwhile.
-            let is_late = || self.options.race && self.all_resident(files);
+            let looks = self.options.race && !self.options.known_missing;
+            let is_late = || looks && self.all_resident(files);
             if *self.is_late.get_or_init(is_late) {
                 let mut course = self.course();
                 course.counts.passed += extent.len;
@@ -277,6 +292,9 @@ impl Shared {
             };
             let resident = is_cached(&file, extent.offset, extent.len) == Some(true);
             if !self.course().may_ask(&extent, resident, self) {
+                if resident {
+                    files.resident(&extent);
+                }
                 continue;
             }
             let advised = fadvise(
@@ -442,6 +460,7 @@ mod tests {
         threads: 3,
         budget: u64::MAX,
         race: true,
+        known_missing: false,
     };
 
     fn page(number: u64) -> Extent {
@@ -549,6 +568,13 @@ mod tests {
         let page = page_size() as u64;
         let counts = prefetch(&file, all.clone(), OPTIONS);
         assert_eq!((counts.asked, counts.passed), (0, 64 * page), "{counts:?}");
+        // Without a look, it finds that out one by one.
+        let counts = prefetch(&file, all.clone(), OPTIONS.known_missing(true));
+        assert!(counts.resident >= LATE as u64 * page, "{counts:?}");
+        assert_eq!(
+            (counts.asked, counts.resident + counts.passed),
+            (0, 64 * page)
+        );
         let patient = PrefetchOptions {
             race: false,
             ..OPTIONS

@@ -140,7 +140,7 @@ pub use owner::is_of_user_or_root;
 pub use page_log::PageEvent;
 pub use reclaimer::Reclaimer;
 pub use replay::{
-    AfterReplay, BackgroundReplay, DiskCharge, GivenUp, MeasuredDisk, NextLaunch, Replay,
+    AfterReplay, BackgroundReplay, DiskCharge, GivenUp, Look, MeasuredDisk, NextLaunch, Replay,
     ReplayEnd, Replayed, StartReads, budget, warm,
 };
 pub use rooted_launch::RootedLaunch;

@@ -29,11 +29,15 @@ pub fn become_known(command: Vec<OsString>) -> Option<brisk_mount::Error> {
     let key = launch_name::key(&program, &launch.command);
     match opened.use_launch(&key) {
         KnownLaunch::LeftAlone(_) => {}
-        // Beside the program, another process would only take the processor from it.
-        KnownLaunch::Profile(..) if opened.is_in_memory(&key) => {}
-        KnownLaunch::Profile(path, profile) => {
-            start_or_warn(replay_of(path, profile, packs, key));
-        }
+        KnownLaunch::Profile(path, profile) => match opened.look(&key) {
+            // Beside the program, another process would only take the processor from it.
+            Some(look) if look.is_in_memory => {}
+            look => {
+                let mut background = replay_of(path, profile, packs, key);
+                background.look = look;
+                start_or_warn(background);
+            }
+        },
         _ => return None,
     }
     launch.exec().err()

@@ -46,7 +46,7 @@ use crate::key::Key;
 use crate::open::open_file;
 use crate::owner::is_own;
 use crate::private_directory::{cache_directory, make_cache_directory, open_private};
-use crate::replay::{DiskCharge, NextLaunch, Replay, ReplayEnd, Sample, StartReads};
+use crate::replay::{DiskCharge, Look, NextLaunch, Replay, ReplayEnd, Sample, StartReads};
 
 /// The files of one key.
 const KINDS: [&str; 9] = [
@@ -333,12 +333,11 @@ impl LearnedPacks {
         }
     }
 
-    /// Whether all that was learned of a launch with this key seems to be in memory. It is not if nobody knows. The
-    /// names are those that the launch had, so they mean something only in the same root directory.
-    pub fn is_in_memory(&self, key: &str) -> bool {
-        let sample = fs::read(self.reach(&format!("{key}.sample"))).ok();
-        let sample = sample.and_then(|bytes| Sample::parse(&bytes));
-        sample.is_some_and(|sample| sample.is_in_memory())
+    /// Looks at a sample of what was learned of a launch with this key. None if there is none. The names are those that the
+    /// launch had, so they mean something only in the same root directory.
+    pub fn look(&self, key: &str) -> Option<Look> {
+        let bytes = fs::read(self.reach(&format!("{key}.sample"))).ok()?;
+        Sample::parse(&bytes).map(|sample| sample.look())
     }
 
     /// When a file of this kind was written.

@@ -11,7 +11,9 @@ use brisk_image::Limits;
 use brisk_image::profile::Profile;
 
 use super::disk::DiskCharge;
+use super::head_start::{HeadStart, gives_head_start, head_start};
 use super::profile_replay::{Replay, Replayed};
+use super::sample::Look;
 use super::verdict::{FoundFiles, NextLaunch, ReplayEnd, StartReads, next_launch};
 use super::watched_program::WatchedProgram;
 use crate::error::{Action, Cause, Error, Result, with_reasons};
@@ -37,6 +39,8 @@ pub struct BackgroundReplay {
     pub budget: Option<u64>,
     /// Threads that ask for pages, instead of [`Replay::threads`].
     pub threads: Option<NonZeroUsize>,
+    /// What a look at a sample has told. After it, the program may give the replay a head start.
+    pub look: Option<Look>,
     /// A file for a log of what was asked for, and when. It is written at the end, and
     /// [`PageEvent::list`](crate::PageEvent::list) reads it.
     pub log: Option<PathBuf>,
@@ -76,6 +80,7 @@ impl BackgroundReplay {
             charge: DiskCharge::default(),
             budget: None,
             threads: None,
+            look: None,
             log: None,
             watch: None,
             then: None,
@@ -83,8 +88,8 @@ impl BackgroundReplay {
         }
     }
 
-    /// Starts the background process, and returns at once. If the profile cannot be replayed, that process
-    /// says so on standard error, and the program goes on.
+    /// Starts the background process. Returns at once, or for a long launch when the process has asked for the first pages. If
+    /// the profile cannot be replayed, that process says so on standard error, and the program goes on.
     ///
     /// # Errors
     ///
@@ -122,6 +127,10 @@ impl BackgroundReplay {
         let programs = program.iter().chain(watched_program);
         kept.extend(programs.flat_map(WatchedProgram::descriptors));
         kept.extend(errors.iter().chain(&log).map(AsRawFd::as_raw_fd));
+        let waits = self.look.filter(gives_head_start);
+        // Without it, the two begin side by side.
+        let (head_start, start_line) = waits.and_then(|_| head_start().ok()).unzip();
+        kept.extend(head_start.as_ref().and_then(HeadStart::descriptor));
         let main = move || {
             // The name is only for people, so a failure does not matter.
             rustix::thread::set_name(c"brisk-replay").ok();
@@ -132,6 +141,7 @@ impl BackgroundReplay {
             let replay = match self.prepare() {
                 Ok(mut replay) => {
                     replay.program = program.take();
+                    replay.head_start = head_start;
                     replay.log = log.map(PageLog::new);
                     replay
                 }
@@ -189,7 +199,11 @@ impl BackgroundReplay {
             }
         };
         start_detached(&kept, null.as_fd(), main)
-            .map_err(|e| Cause::io("start the process that replays", e))
+            .map_err(|e| Cause::io("start the process that replays", e))?;
+        if let Some(start_line) = start_line {
+            start_line.wait();
+        }
+        Ok(())
     }
 
     fn prepare(mut self) -> Result<Replay, Box<dyn std::error::Error>> {

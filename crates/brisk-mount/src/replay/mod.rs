@@ -6,8 +6,8 @@ the disk charges ([`disk`]) and by free memory ([`budget`]), and several threads
 profile. Others look up the names ([`look_ups`]), so that the kernel has its directory data in memory too. A replay
 changes no file, and reads nothing again that is in memory.
 
-[`background_replay`] does this in a process of its own, while a program starts. That process watches the program
-([`watched_program`]), and [`verdict`] decides whether the replay goes on, pauses or gives up.
+[`background_replay`] does this in a process of its own, while a program starts. The program gives it a [`head_start`]. The
+process watches the program ([`watched_program`]), and [`verdict`] decides whether the replay goes on, pauses or gives up.
 
 Before there is such a process, a start by a learned profile asks for a [`sample`] of it, and replays nothing if all of that
 is in memory.
@@ -19,6 +19,7 @@ mod background_replay;
 mod budget;
 mod disk;
 mod disk_measurement;
+mod head_start;
 mod look_ups;
 mod profile_files;
 mod profile_replay;
@@ -32,6 +33,7 @@ pub use self::budget::budget;
 pub use self::disk::DiskCharge;
 pub use self::disk_measurement::MeasuredDisk;
 pub use self::profile_replay::{Replay, Replayed};
+pub use self::sample::Look;
 pub(crate) use self::sample::Sample;
 pub use self::verdict::{GivenUp, NextLaunch, ReplayEnd, StartReads};
 pub use self::warm::warm;

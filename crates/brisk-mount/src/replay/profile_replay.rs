@@ -20,6 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::budget::{budget, within};
 use super::disk::{Disk, DiskCharge, MeasuredCharges, open_root};
+use super::head_start::HeadStart;
 use super::look_ups::{LOOK_UP_THREADS, LookUpSwitch, LookUps};
 use super::profile_files::ProfileFiles;
 use super::verdict::{FileId, GivenUp, Judge, Moment, Running, Step, look_ups_end};
@@ -63,6 +64,8 @@ pub struct Replay {
     pub(super) program: Option<WatchedProgram>,
     /// Whether the replay also ends if the program [was not recorded](ProfileFiles::is_unrecorded).
     pub(super) ends_if_unrecorded: bool,
+    /// Lets the program begin when this is ahead of it. For a replay of which something is known to be missing.
+    pub(super) head_start: Option<HeadStart>,
     /// Records what is asked for.
     pub(super) log: Option<PageLog>,
 }
@@ -154,6 +157,7 @@ impl Replay {
             threads: THREADS,
             program: None,
             ends_if_unrecorded: true,
+            head_start: None,
             log: None,
         })
     }
@@ -249,7 +253,8 @@ impl Replay {
     fn replay(self, started: Instant) -> io::Result<Replayed> {
         let options = PrefetchOptions::new(budget(self.budget))
             .threads(self.threads.get())
-            .race(self.race);
+            .race(self.race)
+            .known_missing(self.head_start.is_some());
         // A learned profile is that of this very launch. On a fast disk the program is often ahead of its replay, and reads
         // by itself what was about to be asked for. So only a program that reads more than all of it reads other things.
         let expected = match self.ends_if_unrecorded {
@@ -265,7 +270,7 @@ impl Replay {
         let files = Arc::new(ProfileFiles::new(self.profile, self.roots, self.complete));
         let switch = Arc::new(LookUpSwitch::default());
         let mut looking = Vec::new();
-        if !(options.race && look_ups.all_in_memory(&files.profile)) {
+        if options.known_missing || !(options.race && look_ups.all_in_memory(&files.profile)) {
             for _ in 0..LOOK_UP_THREADS {
                 let (look_ups, files) = (Arc::clone(&look_ups), Arc::clone(&files));
                 let switch = Arc::clone(&switch);
@@ -291,9 +296,15 @@ impl Replay {
             files: Arc::clone(&files),
             charges,
             fallback: Disk::NONE.reads().charge,
+            head_start: self.head_start,
             log: log.clone(),
         };
-        let prefetch = match Prefetch::start_paused(extents, options, charged) {
+        let begun = match charged.head_start {
+            Some(_) => Prefetch::start(extents, options, charged),
+            // The program is judged first.
+            None => Prefetch::start_paused(extents, options, charged),
+        };
+        let prefetch = match begun {
             Ok(prefetch) => prefetch,
             Err(e) => {
                 switch.end();
@@ -402,12 +413,27 @@ struct ChargedFiles {
     charges: Vec<Charge>,
     /// The assumed charge for other files.
     fallback: Charge,
+    /// Ends with the threads that ask.
+    head_start: Option<HeadStart>,
     log: Option<Arc<PageLog>>,
+}
+
+impl ChargedFiles {
+    /// The program no longer waits for this extent.
+    fn gain(&self, extent: &Extent) {
+        if let Some(head_start) = &self.head_start {
+            head_start.gain(self.charge(extent.file).of(extent.len));
+        }
+    }
 }
 
 impl PrefetchFiles for ChargedFiles {
     fn open(&self, extent: &Extent) -> Option<Arc<File>> {
-        self.files.open(extent.file)
+        let file = self.files.open(extent.file);
+        if file.is_none() {
+            self.gain(extent);
+        }
+        file
     }
 
     fn charge(&self, file: u32) -> Charge {
@@ -415,7 +441,12 @@ impl PrefetchFiles for ChargedFiles {
         charge.copied().unwrap_or(self.fallback)
     }
 
+    fn resident(&self, extent: &Extent) {
+        self.gain(extent);
+    }
+
     fn asked(&self, extent: &Extent) {
+        self.gain(extent);
         if let Some(log) = &self.log {
             let end = extent.offset.saturating_add(extent.len).div_ceil(PAGE);
             log.add(true, extent.file.into(), extent.offset / PAGE..end);

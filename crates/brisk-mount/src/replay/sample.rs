@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use brisk_image::profile::{LookUp, PAGE, PageRange, Profile};
 use brisk_io::ends_are_cached;
@@ -17,9 +18,22 @@ use super::look_ups::{self, look_ups};
 /// If so many pages and so many names, spread over all, are in memory, all are.
 const SAMPLES: usize = 16;
 
-/// Pages and names, by absolute paths.
+/// What a start learns from a sample, before there is another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Look {
+    /// Whether all that the profile lists seems to be in memory.
+    pub is_in_memory: bool,
+    /// How long after its start the recorded launch asked for the last that the profile lists.
+    pub lasts: Duration,
+}
+
+/// Pages and names, by absolute paths, and how long the launch goes on to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sample(Vec<Sampled>);
+pub(crate) struct Sample {
+    sampled: Vec<Sampled>,
+    lasts: Duration,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Sampled {
@@ -49,13 +63,18 @@ impl Sample {
             Some(Sampled::Name(directory.join(&look_up.name)))
         };
         let pages = spread_pages(&ranges).filter_map(page);
-        Self(pages.chain(spread(&names).filter_map(name)).collect())
+        let last = profile.steps().iter().map(|step| step.at).max();
+        Self {
+            sampled: pages.chain(spread(&names).filter_map(name)).collect(),
+            lasts: Duration::from_micros(last.unwrap_or(0)),
+        }
     }
 
-    /// As text: of each page its offset, or `-` for a name, a space, the path, and a zero byte.
+    /// As text: the microseconds that the launch lasts, and a zero byte; then of each page its offset, or `-` for a name, a
+    /// space, the path, and a zero byte.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for sampled in &self.0 {
+        let mut bytes = format!("{}\0", self.lasts.as_micros()).into_bytes();
+        for sampled in &self.sampled {
             let (what, path) = match sampled {
                 Sampled::Page(offset, path) => (offset.to_string(), path),
                 Sampled::Name(path) => ("-".to_owned(), path),
@@ -70,7 +89,8 @@ impl Sample {
 
     /// None if the bytes are no sample.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
-        let entries = bytes.strip_suffix(&[0])?.split(|byte| *byte == 0);
+        let mut entries = bytes.strip_suffix(&[0])?.split(|byte| *byte == 0);
+        let lasts = std::str::from_utf8(entries.next()?).ok()?.parse().ok()?;
         let sampled = entries.map(|entry| {
             let at = entry.iter().position(|byte| *byte == b' ')?;
             let (what, path) = (entry.get(..at)?, entry.get(at + 1..)?);
@@ -80,13 +100,23 @@ impl Sample {
                 offset => Sampled::Page(std::str::from_utf8(offset).ok()?.parse().ok()?, path),
             })
         });
-        sampled.collect::<Option<_>>().map(Self)
+        Some(Self {
+            sampled: sampled.collect::<Option<_>>()?,
+            lasts: Duration::from_micros(lasts),
+        })
+    }
+
+    pub(crate) fn look(&self) -> Look {
+        Look {
+            is_in_memory: self.is_in_memory(),
+            lasts: self.lasts,
+        }
     }
 
     /// Whether all of it is in memory. Where the system does not say, it is not. The search ends at the first thing that is
     /// not, so it costs little if there is something to replay.
-    pub(crate) fn is_in_memory(&self) -> bool {
-        !self.0.is_empty() && self.0.iter().all(is_in_memory)
+    fn is_in_memory(&self) -> bool {
+        !self.sampled.is_empty() && self.sampled.iter().all(is_in_memory)
     }
 }
 
@@ -139,7 +169,7 @@ mod tests {
         let text = format!(
             r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
 "roots": [["{root}", "directory"]], "directories": [[0, ""]], "files": [[0, "{file}", 131072, null]],
-"steps": [["pages", 0, 0, 2, 1, 1], ["pages", 0, 30, 1, 1, 1]{names}]}}"#
+"steps": [["pages", 0, 0, 2, 1, 1], ["pages", 0, 30, 1, 7, 1]{names}]}}"#
         );
         let profile = Profile::from_text(text.as_bytes(), &Limits::of_profiles());
         Sample::of(&profile.expect("a profile"))
@@ -160,9 +190,21 @@ mod tests {
             Sampled::Name(path("no")),
             Sampled::Name(path("y z")),
         ];
-        assert_eq!(sample.0, expected);
+        assert_eq!(sample.sampled, expected);
+        assert_eq!(sample.lasts, Duration::from_micros(7));
         assert_eq!(Sample::parse(&sample.to_bytes()), Some(sample));
-        for wrong in ["", "0 x", "\0", "x y\0", "-\0", "0 a\0b\0"] {
+        for wrong in [
+            "",
+            "0 x",
+            "\0",
+            "x y\0",
+            "-\0",
+            "0 a\0",
+            "7",
+            "7\0x y\0",
+            "7\0 0 a\0b\0",
+            "-1\0",
+        ] {
             assert_eq!(Sample::parse(wrong.as_bytes()), None, "{wrong:?}");
         }
     }
@@ -186,6 +228,6 @@ mod tests {
         assert!(!tree.join("nothing").exists());
         assert!(absent.is_in_memory());
         assert!(!sample_of(&tree, "gone", "").is_in_memory());
-        assert!(!Sample(Vec::new()).is_in_memory());
+        assert!(!sample_of(&tree, "gone", "").look().is_in_memory);
     }
 }

@@ -516,13 +516,15 @@ fn learn_or_replay(args: &Args, launch: &DirectLaunch, learned: Learned) -> anyh
     // Beside the program, another process would only take the processor from it. In another root directory, the names are
     // others.
     let has_sample = matches!(launch, DirectLaunch::Plain(_)) && !args.reading.is_given();
-    if has_sample && packs.is_in_memory(&learned.key) {
+    let look = has_sample.then(|| packs.look(&learned.key)).flatten();
+    if look.is_some_and(|look| look.is_in_memory) {
         if args.verbose {
             say("what this program reads seems to be in memory; nothing is replayed");
         }
         match launch.exec()? {}
     }
     let mut background = known_launch::replay_of(path, profile, learning.packs, learned.key);
+    background.look = look;
     background.at = launch.places();
     args.reading.apply(&mut background);
     background.report = args.verbose.then_some(replay::summary);
