@@ -270,7 +270,7 @@ impl Replay {
         let files = Arc::new(ProfileFiles::new(self.profile, self.roots, self.complete));
         let switch = Arc::new(LookUpSwitch::default());
         let mut looking = Vec::new();
-        if options.known_missing || !(options.race && look_ups.all_in_memory(&files.profile)) {
+        if !(options.race && look_ups.all_in_memory(&files.profile)) {
             for _ in 0..LOOK_UP_THREADS {
                 let (look_ups, files) = (Arc::clone(&look_ups), Arc::clone(&files));
                 let switch = Arc::clone(&switch);
