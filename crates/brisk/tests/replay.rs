@@ -805,8 +805,9 @@ const OBSERVED: &str = "brisk observes this start";
 fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
     each_user(|user| {
         let stage = stage_of(user);
+        // So many that a replay behind its program, which skips much, meets enough of them.
         let some = |len: usize| {
-            for number in 0..9 {
+            for number in 0..40 {
                 let path = stage.path("app/data").join(number.to_string());
                 fs::write(path, vec![7; len]).unwrap();
             }

@@ -8,9 +8,9 @@
 //! A launch without an image has no pack: its profile is replayed. Then `KEY.image` is a link to the directory that was
 //! named, or else `KEY.program` is one to the program, and the time of `KEY.profile` is that of its last use. If a launch
 //! asked for much that the profile lacks, there is `KEY.more` with the number of bytes that it read, and the next launch is
-//! recorded too. It has 0 if the recording itself was not whole: a whole one then takes its place. If a recording adds next to nothing, `KEY.settled` has the
-//! number: what the program reads is other each time, and only a launch that reads a good deal more is worth another
-//! recording. A program that reads so little that nothing can be gained has `KEY.small`, with the number of recordings
+//! recorded too. It has 0 if the recording itself was not whole: a whole one then takes its place. If a recording adds next
+//! to nothing, the profile has that from then on, and `KEY.settled` has the number: what the program reads is other each
+//! time, and only a launch that reads a good deal more is worth another recording. A program that reads so little that nothing can be gained has `KEY.small`, with the number of recordings
 //! that have said so, and ` short` behind it if the bytes are more, but the disk gives them in a short time. After a start
 //! that read from the disk, `KEY.start` has the number of bytes that the replay had asked for before the program did, and the
 //! number of those that the program read by itself. `KEY.sample` has some pages and names of the profile: if they are in
@@ -548,10 +548,11 @@ impl LearnedPacks {
             let is_replaced = had_gaps && recording.wholeness == Wholeness::Whole;
             let known = known.filter(|_| !is_replaced);
             let merged = known.and_then(|known| Profile::merge_newer(known, profile).ok());
-            let adds = merged.as_ref().is_none_or(|(merged, kept)| {
-                let added = pages_of(merged).saturating_sub(*kept);
-                added.saturating_mul(NEXT_TO_NOTHING) >= before
-            });
+            let added = merged
+                .as_ref()
+                .map(|(merged, kept)| pages_of(merged).saturating_sub(*kept));
+            let adds_any = added.is_none_or(|added| added > 0);
+            let adds = added.is_none_or(|added| added.saturating_mul(NEXT_TO_NOTHING) >= before);
             let profile = merged.as_ref().map_or(profile, |(merged, _)| merged);
             // A recording with gaps says only what is read at least.
             let listed = pages_of(profile).saturating_mul(PAGE);
@@ -586,11 +587,13 @@ impl LearnedPacks {
                 }
                 None => self.unlink(&small)?,
             }
-            if adds {
+            if adds_any {
                 let path = self.reach(&format!("{key}.profile"));
                 profile.write(path).map_err(io::Error::other)?;
                 let sample = Sample::of(profile).to_bytes();
                 fs::write(self.reach(&format!("{key}.sample")), sample)?;
+            }
+            if adds {
                 // An earlier launch may have requested another recording meanwhile.
                 self.unlink(&format!("{key}.settled"))?;
                 let more = format!("{key}.more");
@@ -1095,6 +1098,24 @@ mod tests {
     }
 
     #[test]
+    fn the_little_that_a_recording_adds_is_kept() {
+        let (_dir, packs) = packs();
+        let large = ("0", SMALL * 4);
+        keep(&packs, &[large]);
+        let own = SMALL * 4;
+        assert!(reads(&packs, own));
+        keep(&packs, &[large, ("1", PAGE)]);
+        let known = packs.profile("a").expect("kept");
+        assert_eq!((known.files().len(), known.runs()), (2, 2));
+        // It is too little to be worth another recording.
+        assert_eq!(packs.list().expect("a list")[0].settled, Some(own));
+        assert!(!reads(&packs, own));
+        // A start looks at the new profile, not at that of before.
+        let sample = fs::read(packs.path.join("a.sample")).expect("kept");
+        assert_eq!(sample, Sample::of(&known).to_bytes());
+    }
+
+    #[test]
     fn a_recording_with_gaps_is_repeated_until_it_adds_next_to_nothing() {
         let (_dir, packs) = packs();
         let keep_as = |files: &[(&str, u64)], wholeness| {
@@ -1125,11 +1146,12 @@ mod tests {
         // Less than a twentieth.
         assert!(!keep(&[large, ("2", PAGE)], false));
         assert_eq!(packs.list().expect("a list")[0].settled, None);
-        // A whole one stands for itself.
+        // What it has added is kept.
         let names = || packs.profile("a").expect("kept").files().len();
-        assert_eq!(names(), 2);
-        keep_as(&[("3", SMALL)], Wholeness::Beginning);
         assert_eq!(names(), 3);
+        // A whole one stands for itself.
+        keep_as(&[("3", SMALL)], Wholeness::Beginning);
+        assert_eq!(names(), 4);
         assert!(keep(&[("4", SMALL * 4)], false));
         assert!(!keep(&[("3", SMALL)], true));
         assert_eq!(names(), 1);
