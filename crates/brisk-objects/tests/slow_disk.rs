@@ -125,20 +125,16 @@ async fn a_timer_is_not_late_because_of_a_read_from_a_slow_disk() {
         }
     });
     let begun = Instant::now();
-    for id in [50_000, 150_000, 250_000] {
-        told.changed().await.unwrap();
-        let found = db.get::<Line>(id).await.unwrap().unwrap();
-        assert_eq!(found.text, text(id));
-    }
-    // Far from those: a fault of a mapping reads several megabytes around it, which are in memory by now.
-    let many = db
-        .get_many::<Line, _>([100_000u64, 200_000, 299_000])
-        .await
-        .unwrap();
+    told.changed().await.unwrap();
+    let found = db.get::<Line>(50_000u64).await.unwrap().unwrap();
+    assert_eq!(found.text, text(50_000));
+    told.changed().await.unwrap();
+    // Far from that: a fault of a mapping reads several megabytes around it, which are in memory by now.
+    let many = db.get_many::<Line, _>([150_000u64, 250_000]).await.unwrap();
     assert!(many.iter().all(Option::is_some));
     let few = db.read(|snapshot| {
         let query = snapshot.query::<Line>();
-        query.range(170_000u64..170_003).count()
+        query.range(200_000u64..200_003).count()
     });
     assert_eq!(few.await.unwrap(), 3);
     let took = begun.elapsed();
@@ -154,5 +150,5 @@ async fn a_timer_is_not_late_because_of_a_read_from_a_slow_disk() {
         latest.by_a_read <= Duration::from_millis(10) && latest.at_all < Duration::from_millis(250),
         "{latest:?} of {took:?}"
     );
-    assert_eq!(db.counts().moved, 5);
+    assert_eq!(db.counts().moved, 3);
 }
