@@ -907,10 +907,10 @@ impl CallRegisters {
         unsafe { ptrace_with(libc::PTRACE_SETREGS, thread, 0, data) }
     }
 
-    /// At the entry of a call: with this call and its only argument in place of it.
-    pub(crate) fn with_call(mut self, number: u64, argument: u64) -> Self {
+    /// At the entry of a call: with this call and its first two arguments in place of it.
+    pub(crate) fn with_call(mut self, number: u64, arguments: [u64; 2]) -> Self {
         self.0.orig_rax = number;
-        self.0.rdi = argument;
+        [self.0.rdi, self.0.rsi] = arguments;
         self
     }
 
@@ -942,7 +942,7 @@ impl CallRegisters {
         match self {}
     }
 
-    pub(crate) fn with_call(self, _number: u64, _argument: u64) -> Self {
+    pub(crate) fn with_call(self, _number: u64, _arguments: [u64; 2]) -> Self {
         match self {}
     }
 

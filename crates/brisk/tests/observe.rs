@@ -248,7 +248,11 @@ fn programs_get_their_rights_although_a_launch_is_observed() {
 
 /// The process that traces `child`.
 fn tracer(child: &Child) -> i32 {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    tracer_of(child.id())
+}
+
+fn tracer_of(process: u32) -> i32 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("TracerPid:"));
@@ -378,6 +382,47 @@ fn what_is_read_is_learned_after_a_program_is_let_go() {
             let path = path.strip_prefix("/").unwrap();
             assert_eq!(pages(&profile, path.to_str().unwrap()), 1, "{path:?}");
         }
+    });
+}
+
+/// As with `kernel.yama.ptrace_scope` 1, where the observer may trace no process that was born untraced.
+#[test]
+fn a_process_that_may_not_be_traced_is_looked_at() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let program = stage.path("late-program");
+        copy_program("/bin/sleep", &program);
+        // The second shell makes many calls, and the first one none.
+        let many = "echo $$ > home/number; until test -e home/go; do :; done; ./late-program 0.3";
+        let script = format!("timeout 60 sh -c '{many}'; exit 3");
+        let child = auto_in_turns(&stage, &["sh", "-c", &script]).spawn();
+        let mut child = child.unwrap();
+        let number: u32 = until("a number", || {
+            let text = fs::read_to_string(stage.path("home/number")).ok()?;
+            text.trim().parse().ok()
+        });
+        // While the observer has let it go, another one takes it.
+        let mut other = until("taking it", || {
+            let options = ["-qq", "-o", "/dev/null", "-p", &number.to_string()];
+            let strace = Command::new("strace")
+                .args(options)
+                .stderr(Stdio::null())
+                .spawn();
+            let mut strace = strace.unwrap();
+            loop {
+                match strace.try_wait().unwrap() {
+                    Some(_) => return None,
+                    None if tracer_of(number) == strace.id().cast_signed() => return Some(strace),
+                    None => std::thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        });
+        // The observer wants to go on with both of them by now.
+        std::thread::sleep(Duration::from_millis(300));
+        fs::write(stage.path("home/go"), "").unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        other.wait().unwrap();
+        assert!(pages(&learned(&stage), "/late-program") > 0);
     });
 }
 

@@ -6,30 +6,18 @@
 //! files watched. Without messages (`WP_ASYNC`, Linux 6.7), so nothing waits for the observer, and nothing stays when it ends.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, Result};
-use rustix::process::{
-    Pid, PidfdFlags, PidfdGetfdFlags, WaitOptions, WaitStatus, pidfd_getfd, pidfd_open, waitpid,
-};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, WaitStatus, pidfd_getfd, pidfd_open};
 
-use super::calls::Call;
+use super::inserted_calls::{Calls, filters_of, stops_at_call};
 use super::observer::Stop;
 use super::pages::{MappedFile, mapped_files};
-use crate::syscalls::{
-    CallRegisters, CallStop, HeldSignals, USERFAULTFD_FLAGS, UserFaults, call_of, errno,
-    go_on_to_call, interrupt, let_go, seize_alone,
-};
+use crate::syscalls::{USERFAULTFD_FLAGS, UserFaults, errno, interrupt, let_go, seize_alone};
 
 /// How many stops a new program makes for it.
 pub(super) const STOPS: u32 = 6;
-
-/// How long to wait for the next call of a program.
-const MEETING: Duration = Duration::from_millis(3);
 
 /// The processes of which only those pages are seen that they touch.
 #[derive(Debug)]
@@ -92,12 +80,11 @@ impl FaultAround {
     pub(super) fn turn_off(&mut self, process: i32, thread: Pid) -> Option<WaitStatus> {
         self.new.remove(&process);
         self.tried.insert(process);
-        // A call that nobody expects may end a process with a filter of its own.
         if filters_of(process) != self.filters {
             return None;
         }
         let mut calls = Calls::begin(thread).ok()?;
-        let faults = calls.take_faults(process);
+        let faults = take_faults(&mut calls, process);
         let other = calls.end();
         if let Ok(faults) = faults {
             let mut known = Watched {
@@ -184,110 +171,16 @@ impl Watched {
     }
 }
 
-/// How system calls of a process are filtered, as the system describes it.
-fn filters_of(process: impl std::fmt::Display) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let lines = status.lines().filter(|line| line.starts_with("Seccomp"));
-    Some(lines.collect())
-}
-
-/// Calls that a thread makes before the one at whose entry it has stopped.
-struct Calls {
-    thread: Pid,
-    before: CallRegisters,
-    /// Signals that it does not get anyway.
-    held: HeldSignals,
-    /// Whether it has made one.
-    is_any: bool,
-    /// A stop that the observer has to hear of.
-    other: Option<WaitStatus>,
-}
-
-impl Calls {
-    fn begin(thread: Pid) -> Result<Self> {
-        let before = CallRegisters::of(thread)?;
-        let (at, expected) = before.instruction();
-        let memory = File::open(format!("/proc/{}/mem", thread.as_raw_nonzero())).map_err(errno)?;
-        let mut found = [0; 2];
-        memory.read_exact_at(&mut found, at).map_err(errno)?;
-        match found == expected {
-            true => {
-                // A handler would run in between.
-                let held = HeldSignals::of(thread)?;
-                HeldSignals::ALL.set(thread)?;
-                Ok(Self {
-                    thread,
-                    before,
-                    held,
-                    is_any: false,
-                    other: None,
-                })
-            }
-            false => Err(Errno::OPNOTSUPP),
-        }
+/// The descriptor of a `userfaultfd` of a thread, which itself has it no more.
+fn take_faults(calls: &mut Calls, process: i32) -> Result<UserFaults> {
+    let made = calls.call(libc::SYS_userfaultfd, [USERFAULTFD_FLAGS.into(), 0])?;
+    let number = i32::try_from(made).map_err(|_| Errno::BADF)?;
+    if number < 0 {
+        return Err(Errno::from_raw_os_error(-number));
     }
-
-    /// The descriptor of a `userfaultfd` of the thread, which itself has it no more.
-    fn take_faults(&mut self, process: i32) -> Result<UserFaults> {
-        let made = self.call(
-            libc::SYS_userfaultfd.cast_unsigned(),
-            USERFAULTFD_FLAGS.into(),
-        )?;
-        let number = i32::try_from(made).map_err(|_| Errno::BADF)?;
-        if number < 0 {
-            return Err(Errno::from_raw_os_error(-number));
-        }
-        let taken = take(process, number);
-        self.call(libc::SYS_close.cast_unsigned(), made.cast_unsigned())?;
-        UserFaults::new(taken?)
-    }
-
-    fn call(&mut self, number: u64, argument: u64) -> Result<i64> {
-        if self.other.is_some() {
-            return Err(Errno::INTR);
-        }
-        let call = self.before.with_call(number, argument);
-        if self.is_any {
-            call.again().set(self.thread)?;
-            self.go_on()?;
-        } else {
-            call.set(self.thread)?;
-        }
-        self.is_any = true;
-        self.go_on()?;
-        match call_of(self.thread)? {
-            CallStop::Exit { value } => Ok(value),
-            _ => Err(Errno::IO),
-        }
-    }
-
-    /// Goes on to the next stop at a call.
-    fn go_on(&mut self) -> Result<()> {
-        loop {
-            go_on_to_call(self.thread, 0)?;
-            let status = wait_for(self.thread)?;
-            match Stop::of(status.as_raw()) {
-                Stop::Call => return Ok(()),
-                Stop::Interrupted | Stop::Other => {}
-                _ => {
-                    self.other = Some(status);
-                    return Err(Errno::INTR);
-                }
-            }
-        }
-    }
-
-    /// The thread is about to make its own call.
-    fn end(self) -> Option<WaitStatus> {
-        let registers = match self.is_any {
-            true => self.before.again(),
-            false => self.before,
-        };
-        // It may have been killed meanwhile.
-        registers.set(self.thread).ok();
-        self.held.set(self.thread).ok();
-        self.other
-    }
+    let taken = take(process, number);
+    calls.call(libc::SYS_close, [made.cast_unsigned(), 0])?;
+    UserFaults::new(taken?)
 }
 
 /// A copy of a descriptor of another process.
@@ -295,95 +188,4 @@ fn take(process: i32, number: i32) -> Result<OwnedFd> {
     let process = Pid::from_raw(process).ok_or(Errno::SRCH)?;
     let process = pidfd_open(process, PidfdFlags::empty())?;
     pidfd_getfd(process, number, PidfdGetfdFlags::empty())
-}
-
-/// Waits until a thread is at the entry of a call that it may be kept from for a moment. False if it was let go before that.
-fn stops_at_call(thread: Pid) -> bool {
-    let began = Instant::now();
-    let mut is_late = false;
-    loop {
-        let status = match waitpid(Some(thread), WaitOptions::NOHANG) {
-            Ok(Some((_, status))) => status,
-            Ok(None) | Err(Errno::INTR) => {
-                if !is_late && began.elapsed() > MEETING {
-                    is_late = true;
-                    interrupt(thread).ok();
-                }
-                thread::sleep(Duration::from_micros(20));
-                continue;
-            }
-            Err(_) => return false,
-        };
-        let mut signal = 0;
-        let goes = match Stop::of(status.as_raw()) {
-            Stop::Gone => return false,
-            Stop::Call => match call_of(thread) {
-                Ok(CallStop::Entry { number, .. }) if Call::may_end_tracing(number) => false,
-                Ok(CallStop::Entry { .. }) => return true,
-                _ => !is_late,
-            },
-            Stop::Signal(number) => {
-                signal = number;
-                !is_late
-            }
-            Stop::Suspended => false,
-            _ => !is_late,
-        };
-        match goes {
-            true => go_on_to_call(thread, signal).ok(),
-            false => {
-                let_go(thread, signal).ok();
-                return false;
-            }
-        };
-    }
-}
-
-/// Waits for the next stop of a thread.
-fn wait_for(thread: Pid) -> Result<WaitStatus> {
-    loop {
-        match waitpid(Some(thread), WaitOptions::empty()) {
-            Ok(Some((_, status))) => return Ok(status),
-            Ok(None) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::process::Command;
-
-    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
-
-    use super::*;
-
-    #[test]
-    fn a_process_with_a_filter_of_its_own_is_told_from_others() {
-        let start = || {
-            Command::new("sleep")
-                .arg("60")
-                .spawn()
-                .expect("there is it")
-        };
-        let like_this = start();
-        // What this thread starts has the thread's filter.
-        let filtered = thread::spawn(move || {
-            let arch = TargetArch::try_from(std::env::consts::ARCH).expect("a known one");
-            let rules = BTreeMap::from([(libc::SYS_userfaultfd, Vec::new())]);
-            let (others, this) = (SeccompAction::Allow, SeccompAction::KillProcess);
-            let filter = SeccompFilter::new(rules, others, this, arch).expect("a filter");
-            apply_filter(&BpfProgram::try_from(filter).expect("short")).expect("allowed");
-            start()
-        });
-        let filtered = filtered.join().expect("no panic");
-        let own = filters_of("self");
-        assert!(own.is_some());
-        for (mut child, same) in [(like_this, true), (filtered, false)] {
-            let its = filters_of(child.id());
-            child.kill().and_then(|()| child.wait()).expect("ours");
-            assert_eq!(its == own, same, "{its:?}");
-        }
-    }
 }

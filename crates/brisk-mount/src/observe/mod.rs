@@ -27,11 +27,13 @@ If the observer ends by itself, or is killed, the kernel lets everything go.
 mod calls;
 mod fault_around;
 mod files;
+mod inserted_calls;
 mod observer;
 mod pages;
 mod passive;
 mod process;
 mod watch;
+mod yama;
 
 use std::collections::HashSet;
 use std::ffi::OsString;

@@ -16,10 +16,12 @@ use rustix::process::{
 use rustix::time::{ClockId, clock_gettime};
 
 use super::calls::{Call, Meaning};
-use super::fault_around::{FaultAround, STOPS};
+use super::fault_around::{self, FaultAround};
 use super::files::Files;
+use super::pages::mapped_files;
 use super::passive::Passive;
 use super::process::Process;
+use super::yama::{self, Yama};
 use super::{Effort, ObservationEnd, Observe, Observed};
 use crate::syscalls::{
     CallStop, call_of, errno, event_message, go_on_to_call, interrupt, let_go, seize, start_child,
@@ -52,6 +54,7 @@ pub(super) struct Observer {
     first_turn: Duration,
     files: Files,
     fault_around: FaultAround,
+    yama: Yama,
     /// All threads that are traced, by number.
     threads: HashMap<i32, Thread>,
     /// Their processes.
@@ -157,6 +160,7 @@ impl Observer {
             },
             files,
             fault_around: FaultAround::new(),
+            yama: Yama::new(program.as_raw_nonzero().get()),
             threads: HashMap::new(),
             processes: HashMap::new(),
             alarm: Some(alarm),
@@ -180,9 +184,11 @@ impl Observer {
     /// `known`: the files of which nothing is learned from the fact that somebody has read them.
     pub(super) fn run(&mut self, known: impl FnOnce() -> HashSet<PathBuf>) -> ObservationEnd {
         let mut passive: Option<Passive> = None;
-        let end = loop {
+        // Whether the observer may attach to all that it may look at.
+        let mut attaches = true;
+        let end = 'launch: loop {
             let end = self.observe();
-            let processes: Vec<_> = self.processes.keys().copied().collect();
+            let mut processes: Vec<_> = self.processes.keys().copied().collect();
             if end != ObservationEnd::Cost {
                 if end != ObservationEnd::Ended {
                     self.looks_at_all();
@@ -194,21 +200,28 @@ impl Observer {
             let passive = passive.get_or_insert_with(|| Passive::new(began, at_most));
             // Before anybody goes on, so that nothing is missed.
             passive.prepare(&self.files, &processes);
-            self.let_all_go();
-            let (cost, first_turn, effort) = (self.cost, self.first_turn, self.effort);
-            let over = || {
-                let elapsed = began.elapsed();
-                elapsed >= first_turn && effort.allows(cost + SLICE, elapsed)
-            };
-            match passive.look(
-                &mut self.files,
-                &mut self.fault_around,
-                processes,
-                &self.left_alone,
-                over,
-            ) {
-                Some(processes) => self.attach_again(&processes),
-                None => break end,
+            loop {
+                self.let_all_go();
+                let (cost, first_turn, effort) = (self.cost, self.first_turn, self.effort);
+                let over = || {
+                    let elapsed = began.elapsed();
+                    attaches && elapsed >= first_turn && effort.allows(cost + SLICE, elapsed)
+                };
+                let left = passive.look(
+                    &mut self.files,
+                    &mut self.fault_around,
+                    processes,
+                    &self.left_alone,
+                    over,
+                );
+                let Some(left) = left else {
+                    break 'launch end;
+                };
+                attaches = self.attach_again(&left);
+                if attaches {
+                    break;
+                }
+                processes = left;
             }
         };
         self.end_alarm();
@@ -272,6 +285,7 @@ impl Observer {
             Stop::Gone => {
                 self.forgets(thread);
                 self.fault_around.ends(thread);
+                self.yama.ends(thread);
                 return None;
             }
             Stop::Call => match self.at_call(pid, at) {
@@ -331,11 +345,18 @@ impl Observer {
         }
         match (call_of(pid), before) {
             (Ok(CallStop::Entry { number, arguments }), _) => {
-                let is_new = is_started && self.fault_around.is_new(thread.process);
-                if is_new && !Call::may_end_tracing(number) {
-                    self.cost += TURN * STOPS;
-                    self.other = self.fault_around.turn_off(thread.process, pid);
-                    return Meaning::None;
+                if is_started && !Call::may_end_tracing(number) {
+                    // One after the other: behind its own calls, the thread comes to this one again.
+                    if self.yama.is_new(thread.process) {
+                        self.cost += TURN * yama::STOPS;
+                        self.other = self.yama.ask(thread.process, pid);
+                        return Meaning::None;
+                    }
+                    if self.fault_around.is_new(thread.process) {
+                        self.cost += TURN * fault_around::STOPS;
+                        self.other = self.fault_around.turn_off(thread.process, pid);
+                        return Meaning::None;
+                    }
                 }
                 let call = Call { number, arguments };
                 let meaning = match is_started {
@@ -453,18 +474,25 @@ impl Observer {
         self.cost += own_time().saturating_sub(before) + TURN * count;
     }
 
-    /// Attaches again to these processes, if the system lets it.
-    fn attach_again(&mut self, processes: &[i32]) {
+    /// Attaches again to these processes. False if the system does not let it attach to one that it may look at: if the others
+    /// were traced, nobody would look at that one.
+    fn attach_again(&mut self, processes: &[i32]) -> bool {
         let before = own_time();
+        let mut is_all = true;
         for &process in processes {
             // A thread that is traced is followed to those that it starts. Others may start some meanwhile.
             while self.attach_threads(process) {}
-            if let Some(attached) = self.processes.get_mut(&process) {
-                self.fault_around.attaches(process);
-                attached.is_attached(self.began.elapsed());
+            match self.processes.get_mut(&process) {
+                Some(attached) => {
+                    self.fault_around.attaches(process);
+                    attached.is_attached(self.began.elapsed());
+                }
+                // A process that has ended has mapped nothing.
+                None => is_all &= mapped_files(process).map_or(true, |files| files.is_empty()),
             }
         }
         self.cost += own_time().saturating_sub(before);
+        is_all
     }
 
     /// Lets a thread go on without a tracer.
