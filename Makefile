@@ -104,8 +104,9 @@ FIGURES = $(patsubst %,docs/runs/2026-11-23-launches-%.json,chromium python libr
 	chromium-2000iops python-2000iops)
 figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another,squashfs-zstd,erofs-lz4hc-replay
 # Starts of installed programs by `brisk run --auto`. They were measured before, too.
-figures: export STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%-4.json,venv eslint gcc git tsc soffice)
-figures: export EARLIER_STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%-3.json,venv eslint gcc git tsc soffice) \
+figures: export STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%-5.json,venv eslint gcc git tsc soffice)
+figures: export EARLIER_STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%-4.json,venv eslint gcc git tsc soffice) \
+	$(patsubst %,docs/runs/2026-11-27-launches-auto-%-3.json,venv eslint gcc git tsc soffice) \
 	$(patsubst %,docs/runs/2026-11-27-launches-auto-%-2.json,venv eslint gcc git tsc soffice) \
 	$(patsubst %,docs/runs/2026-11-27-launches-auto-%.json,venv eslint gcc git tsc soffice) \
 	$(patsubst %,docs/runs/2026-11-26-launches-auto-%.json,\
