@@ -11,10 +11,11 @@
 //! recorded too. It has 0 if the recording itself was not whole: a whole one then takes its place. If a recording adds next
 //! to nothing, the profile has that from then on, and `KEY.settled` has the number: what the program reads is other each
 //! time, and only a launch that reads a good deal more is worth another recording. A program that reads so little that
-//! nothing can be gained has `KEY.small`, with the number of recordings that have said so, and ` short` behind it if the bytes are more, but the disk gives them in a short time. After a start
-//! that read from the disk, `KEY.start` has the number of bytes that the replay had asked for before the program did, and the
-//! number of those that the program read by itself. `KEY.sample` has some pages and names of the profile: if they are in
-//! memory, a start replays nothing.
+//! nothing can be gained has `KEY.small`, with the number of recordings that have said so, and ` short` behind it if the
+//! bytes are more, but the disk gives them in a short time. After a start that read from the disk, `KEY.start` has the
+//! number of bytes that the replay had asked for before the program did, and the number of those that the program read by
+//! itself. `KEY.sample` has how long the launch lasts, and some pages and names of the profile: if they are in memory, a
+//! start replays nothing.
 //!
 //! `limit` is how many bytes all of this may take, if the user has set that.
 

@@ -17,8 +17,8 @@ use crate::syscalls::{
 /// How long to wait for the next call of a program.
 const MEETING: Duration = Duration::from_millis(3);
 
-/// How system calls of a process are filtered, as the system describes it. A call that nobody expects may
-/// end a process with a filter that the observer does not know.
+/// How system calls of a process are filtered, as the system describes it. A call that nobody expects may end a process with a
+/// filter that the observer does not know.
 pub(super) fn filters_of(process: impl std::fmt::Display) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let lines = status.lines().filter(|line| line.starts_with("Seccomp"));

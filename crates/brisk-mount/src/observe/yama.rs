@@ -67,6 +67,7 @@ impl Yama {
 mod tests {
     use std::process::Command;
 
+    use super::super::inserted_calls::stops_at_call;
     use super::*;
     use crate::syscalls::{interrupt, let_go, seize_alone};
 
@@ -78,7 +79,7 @@ mod tests {
         seize_alone(thread)
             .and_then(|()| interrupt(thread))
             .expect("ours");
-        assert!(super::super::inserted_calls::stops_at_call(thread));
+        assert!(stops_at_call(thread));
         let mut yama = Yama::of(true, 1);
         assert!(yama.is_new(process) && !yama.is_new(1));
         assert!(yama.ask(process, thread).is_none());
