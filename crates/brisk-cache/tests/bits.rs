@@ -15,8 +15,9 @@ fn no_flipped_bit_is_believed() {
         (0..len).map(|at| (at * 7 + n * 13) as u8).collect()
     };
     let key = |n: usize| format!("the key {n}").into_bytes();
-    for n in 0..32 {
-        cache.insert(&key(n), &value(n), About::default()).unwrap();
+    let values: Vec<_> = (0..32).map(value).collect();
+    for (n, value) in values.iter().enumerate() {
+        cache.insert(&key(n), value, About::default()).unwrap();
     }
     let files: Vec<_> = fs::read_dir(home.path())
         .unwrap()
@@ -61,7 +62,9 @@ fn no_flipped_bit_is_believed() {
         let mut misses = 0;
         for n in (0..32).filter(|n| n % 8 != 7 || is_value) {
             match cache.get_into(&key(n), &mut buf).unwrap() {
-                Some(bytes) => assert!(bytes == value(n), "{}: byte {at}, key {n}", path.display()),
+                Some(bytes) => {
+                    assert!(bytes == values[n], "{}: byte {at}, key {n}", path.display())
+                }
                 None => misses += 1,
             }
         }
@@ -74,7 +77,7 @@ fn no_flipped_bit_is_believed() {
     for n in 0..32 {
         assert_eq!(
             cache.get_into(&key(n), &mut buf).unwrap(),
-            Some(&value(n)[..])
+            Some(&values[n][..])
         );
     }
 }
@@ -91,8 +94,9 @@ fn no_flipped_bit_is_believed_by_a_handle_that_has_mapped_the_files_before() {
         (0..len).map(|at| (at * 7 + n * 13) as u8).collect()
     };
     let key = |n: usize| format!("the key {n}").into_bytes();
-    for n in 0..16 {
-        writer.insert(&key(n), &value(n), About::default()).unwrap();
+    let values: Vec<_> = (0..16).map(value).collect();
+    for (n, value) in values.iter().enumerate() {
+        writer.insert(&key(n), value, About::default()).unwrap();
     }
     writer.insert(b"first", b"value", About::default()).unwrap();
     let is_long = |n: usize| n % 8 > 4;
@@ -137,7 +141,7 @@ fn no_flipped_bit_is_believed_by_a_handle_that_has_mapped_the_files_before() {
             .unwrap();
         for (n, hit) in &long {
             match hit.bytes() {
-                Ok(bytes) => assert!(bytes == value(*n), "{}: byte {at}", path.display()),
+                Ok(bytes) => assert!(bytes == values[*n], "{}: byte {at}", path.display()),
                 Err(e) => {
                     assert_eq!(e.kind(), std::io::ErrorKind::InvalidData);
                     wrong_hits += 1;
@@ -147,7 +151,7 @@ fn no_flipped_bit_is_believed_by_a_handle_that_has_mapped_the_files_before() {
         for n in (0..16).filter(|&n| !is_long(n)) {
             match handle.get(&key(n)).unwrap() {
                 Some(hit) => assert!(
-                    hit.bytes().unwrap() == value(n),
+                    hit.bytes().unwrap() == values[n],
                     "{}: byte {at}, key {n}",
                     path.display()
                 ),

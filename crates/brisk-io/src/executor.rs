@@ -283,7 +283,9 @@ mod tests {
     use crate::{AsyncFile, ReadAtFuture, evict};
 
     fn bytes() -> Vec<u8> {
-        (0..3_000_000_u32).map(|n| (n % 251) as u8).collect()
+        let mut bytes = Vec::from_iter(0..251).repeat(12_000);
+        bytes.truncate(3_000_000);
+        bytes
     }
 
     /// A file whose reads all have to wait.

@@ -80,8 +80,9 @@ impl Ratio {
     /// It never passes the extremes. So with few values it is too narrow, and with one value it is a point.
     pub fn of_medians(ours: &[f64], theirs: &[f64], rng: &mut fastrand::Rng) -> Option<Self> {
         let value = Spread::of(ours)?.median / Spread::of(theirs)?.median;
+        let (ours, theirs) = (Sample::of(ours), Sample::of(theirs));
         Self::resampled(value, || {
-            Some(resampled_median(ours, rng)? / resampled_median(theirs, rng)?)
+            Some(ours.resampled_median(rng)? / theirs.resampled_median(rng)?)
         })
     }
 
@@ -98,9 +99,13 @@ impl Ratio {
             Some(ratio.ln())
         });
         let value = mean(found.collect())?;
+        let pairs = pairs.iter();
+        let samples: Vec<_> = pairs
+            .map(|(ours, theirs)| (Sample::of(ours), Sample::of(theirs)))
+            .collect();
         Self::resampled(value, || {
-            let drawn = pairs.iter().map(|(ours, theirs)| {
-                let ratio = resampled_median(ours, rng)? / resampled_median(theirs, rng)?;
+            let drawn = samples.iter().map(|(ours, theirs)| {
+                let ratio = ours.resampled_median(rng)? / theirs.resampled_median(rng)?;
                 Some(ratio.ln())
             });
             mean(drawn.collect())
@@ -113,20 +118,19 @@ impl Ratio {
     /// The interval is a percentile bootstrap that draws whole rounds again, because what slows a machine
     /// down for a while slows all times of a round.
     pub fn of_gone(rounds: &[Round], rng: &mut fastrand::Rng) -> Option<Self> {
-        let share = |rounds: &[Round]| -> Option<f64> {
-            let median = |time: fn(&Round) -> f64| {
-                let times: Vec<_> = rounds.iter().map(time).collect();
-                Some(Spread::of(&times)?.median)
-            };
-            let slow = median(|round| round.slow)?;
-            let avoidable = slow - median(|round| round.fast)?;
-            (avoidable > 0.0).then_some((slow - median(|round| round.ours)?) / avoidable)
+        let sample = |time: fn(&Round) -> f64| {
+            let times: Vec<_> = rounds.iter().map(time).collect();
+            Sample::of(&times)
         };
-        let value = share(rounds)?;
-        Self::resampled(value, || {
-            let drawn = rounds.iter().map(|_| rounds[rng.usize(..rounds.len())]);
-            share(&drawn.collect::<Vec<_>>())
-        })
+        let (slow, fast) = (sample(|round| round.slow), sample(|round| round.fast));
+        let ours = sample(|round| round.ours);
+        let share = |counts: &[usize]| -> Option<f64> {
+            let slow = slow.median(counts)?;
+            let avoidable = slow - fast.median(counts)?;
+            (avoidable > 0.0).then_some((slow - ours.median(counts)?) / avoidable)
+        };
+        let value = share(&vec![1; rounds.len()])?;
+        Self::resampled(value, || share(&draw(rounds.len(), rng)))
     }
 
     fn resampled(value: f64, mut draw: impl FnMut() -> Option<f64>) -> Option<Self> {
@@ -134,7 +138,7 @@ impl Ratio {
         for _ in 0..Self::RESAMPLES {
             ratios.push(draw()?);
         }
-        ratios.sort_by(f64::total_cmp);
+        ratios.sort_unstable_by(f64::total_cmp);
         Some(Self {
             value,
             low: ratios[Self::RESAMPLES / 40],
@@ -143,13 +147,44 @@ impl Ratio {
     }
 }
 
-fn resampled_median(values: &[f64], rng: &mut fastrand::Rng) -> Option<f64> {
-    let mut drawn: Vec<f64> = values
-        .iter()
-        .map(|_| values[rng.usize(..values.len())])
-        .collect();
-    drawn.sort_by(f64::total_cmp);
-    median_of_sorted(&drawn)
+/// The values of a sample in order, each with its number in the sample. So the median of a resample takes no sorting.
+struct Sample(Vec<(f64, usize)>);
+
+impl Sample {
+    fn of(values: &[f64]) -> Self {
+        let mut ordered: Vec<_> = values.iter().copied().zip(0..).collect();
+        ordered.sort_unstable_by(|(a, _), (b, _)| a.total_cmp(b));
+        Self(ordered)
+    }
+
+    /// The median if each value is there as often as `counts` says. None if none is.
+    fn median(&self, counts: &[usize]) -> Option<f64> {
+        let len: usize = counts.iter().sum();
+        let (mut passed, mut lower) = (0, None);
+        for (value, number) in &self.0 {
+            passed += counts[*number];
+            if passed * 2 >= len {
+                lower = lower.or(Some(*value));
+            }
+            if passed * 2 > len {
+                return Some(f64::midpoint(lower?, *value));
+            }
+        }
+        None
+    }
+
+    fn resampled_median(&self, rng: &mut fastrand::Rng) -> Option<f64> {
+        self.median(&draw(self.0.len(), rng))
+    }
+}
+
+/// How often each of `len` values is drawn if one is drawn so many times.
+fn draw(len: usize, rng: &mut fastrand::Rng) -> Vec<usize> {
+    let mut counts = vec![0; len];
+    for _ in 0..len {
+        counts[rng.usize(..len)] += 1;
+    }
+    counts
 }
 
 fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
@@ -163,6 +198,26 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_resample_has_the_median_of_its_values() {
+        let rng = &mut fastrand::Rng::with_seed(1);
+        for len in 0..20 {
+            let values: Vec<_> = (0..len).map(|_| rng.f64()).collect();
+            let sample = Sample::of(&values);
+            for _ in 0..50 {
+                let counts = draw(len, rng);
+                let mut drawn: Vec<_> = values
+                    .iter()
+                    .zip(&counts)
+                    .flat_map(|(value, count)| vec![*value; *count])
+                    .collect();
+                drawn.sort_by(f64::total_cmp);
+                assert_eq!(drawn.len(), len);
+                assert_eq!(sample.median(&counts), median_of_sorted(&drawn));
+            }
+        }
+    }
 
     #[test]
     fn medians_of_odd_even_and_none() {

@@ -375,6 +375,8 @@ fn values_that_arrive_on_a_disk_that_fails_at_any_call_leave_the_cache_whole() {
 #[test]
 fn a_clear_an_eviction_and_a_new_segment_that_fail_at_any_call_leave_no_file_that_nobody_counts() {
     let full = CacheOptions::new().limit(5 << 20).segment_len(1 << 20);
+    let own = [0, 1, 2, 3, 225].map(|key| (key, value(key, 0, 300_000)));
+    let (long, short) = (value(4, 0, 60_000), value(225, 1, 300));
     for dead in [false, true] {
         for durability in [Durability::Relaxed, Durability::Durable] {
             let options = full.clone().durability(durability);
@@ -384,10 +386,9 @@ fn a_clear_an_eviction_and_a_new_segment_that_fail_at_any_call_leave_no_file_tha
                 let disk = FailingDisk::new(dead);
                 let writer = Cache::on_disk(home.path(), options.clone(), disk.clone()).unwrap();
                 // Values of their own, records that were used, and little room.
-                for key in 0..4 {
-                    insert(&writer, key, &value(key, 0, 300_000)).unwrap();
+                for (key, value) in &own[..4] {
+                    insert(&writer, *key, value).unwrap();
                 }
-                let long = value(4, 0, 60_000);
                 for key in 4..42u64 {
                     insert(&writer, key, &long).unwrap();
                     writer.update_use(&key.to_le_bytes()).unwrap();
@@ -397,8 +398,8 @@ fn a_clear_an_eviction_and_a_new_segment_that_fail_at_any_call_leave_no_file_tha
                     for key in 200..225 {
                         insert(&writer, key, &long)?;
                     }
-                    insert(&writer, 225, &value(225, 0, 300_000))?;
-                    insert(&writer, 225, &value(225, 1, 300))?;
+                    insert(&writer, own[4].0, &own[4].1)?;
+                    insert(&writer, own[4].0, &short)?;
                     writer.clear()
                 };
                 let done = work();

@@ -28,14 +28,15 @@ fn doubling(path: &Path, options: &CacheOptions, disk: Arc<dyn Disk>) -> io::Res
 /// A value that says which key and turn it belongs to, in each part of it.
 fn value(key: u64, turn: u64, len: usize) -> Vec<u8> {
     let mut state = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ turn.wrapping_mul(0xD1B5) ^ 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()[0]
-        })
-        .collect()
+    let mut value = Vec::with_capacity(len + 7);
+    while value.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        value.extend(state.to_le_bytes());
+    }
+    value.truncate(len);
+    value
 }
 
 /// In memory: ext4 takes long to make files after many were removed.
