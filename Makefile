@@ -3,7 +3,9 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
-BRISK = target/release/brisk
+# `make PROFILE=dev` builds without optimisation, into target/debug.
+PROFILE ?= release
+BRISK = target/$(PROFILE:dev=debug)/brisk
 
 # Features that are off by default and have tests of their own.
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/reqwest-middleware,$\
@@ -23,9 +25,9 @@ ORDER = crates/brisk/launch-code.ld
 LAUNCH_CODE = $(if $(filter x86_64,$(shell uname -m)),-C link-arg=-Wl$(comma)-T$(comma)$(ORDER) $\
 -C metadata=$(firstword $(shell cksum $(ORDER))))
 all: compiler
-	$(CARGO) build --release --locked -p brisk -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
-	$(CARGO) rustc --release --locked -p brisk --bin brisk-run -- $(STATIC)
-	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC) $(LAUNCH_CODE)
+	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
+	$(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin brisk-run -- $(STATIC)
+	$(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin brisk -- $(STATIC) $(LAUNCH_CODE)
 
 # Finds anew which code of brisk runs at a start, for the next build. Needs root, on x86-64.
 launch-code: PLACE = target/launch-code
