@@ -312,11 +312,14 @@ impl LearnedPacks {
     pub fn use_launch(&self, key: &str) -> KnownLaunch {
         if let Some(made) = self.modified(key, "small") {
             let age = made.elapsed().unwrap_or_default();
-            let program = self.link(key, "program");
-            let program = program.and_then(|program| fs::metadata(program).ok()?.modified().ok());
+            // A new version of what is in a directory changes the directory itself as a rule.
+            let name = self
+                .link(key, "program")
+                .or_else(|| self.link(key, "image"));
+            let installed = name.and_then(|name| fs::metadata(name).ok()?.modified().ok());
             let (times, why) = self.left_alone(key).unwrap_or((0, LeftAlone::Small));
             let is_old = age > small_for(times);
-            return match is_old || program.is_some_and(|installed| installed > made) {
+            return match is_old || installed.is_some_and(|installed| installed > made) {
                 true => KnownLaunch::Nothing,
                 false => KnownLaunch::LeftAlone(why),
             };
@@ -567,13 +570,14 @@ impl LearnedPacks {
             // Too little of what is read may be known to say how long the disk takes for it.
             let is_known = whole || read <= listed;
             let time = || disk_time(profile, recording.charge);
-            let left_alone = match of {
-                LearnedOf::Program if !is_over => None,
-                LearnedOf::Program if least < SMALL => Some(LeftAlone::Small),
-                LearnedOf::Program if is_known && time().is_some_and(|time| time < SHORT) => {
-                    Some(LeftAlone::Short)
-                }
-                _ => None,
+            let left_alone = if !is_over {
+                None
+            } else if least < SMALL {
+                Some(LeftAlone::Small)
+            } else if is_known && time().is_some_and(|time| time < SHORT) {
+                Some(LeftAlone::Short)
+            } else {
+                None
             };
             let small = format!("{key}.small");
             match left_alone {
@@ -1032,7 +1036,7 @@ mod tests {
         let (_dir, packs) = packs();
         let names: Vec<_> = (0..MOST_LAUNCHES).map(|n| n.to_string()).collect();
         for (launch, name) in (1..).zip(&names) {
-            keep(&packs, &[(name, 1)]);
+            keep(&packs, &[(name, SMALL)]);
             assert_eq!(packs.profile("a").map(|known| known.runs()), Some(launch));
             assert_eq!(reads(&packs, MORE + 1), launch < MOST_LAUNCHES, "{launch}");
         }
@@ -1053,9 +1057,9 @@ mod tests {
             .after_replay("a", &used, end(more, None))
             .expect("ours");
         assert!(matches!(packs.use_launch("a"), KnownLaunch::Nothing));
-        keep(&packs, &[("1", 1), ("2", 1)]);
+        keep(&packs, &[("1", SMALL), ("2", SMALL)]);
         // Another length: what was learned of this file before does not count.
-        keep(&packs, &[("2", PAGE + 1)]);
+        keep(&packs, &[("2", SMALL + 1)]);
         let known = packs.profile("a").expect("kept");
         assert_eq!(known.files().len(), 2);
         let pages = |name: &str| {
@@ -1063,7 +1067,7 @@ mod tests {
             let at = known.files().iter().position(|f| f.path == Path::new(name));
             at.and_then(|at| demand.get(at)).map(|demand| demand.0)
         };
-        assert_eq!((pages("1"), pages("2")), (Some(1), Some(2)));
+        assert_eq!((pages("1"), pages("2")), (Some(512), Some(513)));
         packs.forget("a").expect("ours");
         assert_eq!(fs::read_dir(&packs.path).expect("ours").count(), 0);
     }
@@ -1073,20 +1077,20 @@ mod tests {
         let (_dir, packs) = packs();
         let earlier = || packs.begin_recording("a").expect("ours");
         assert_eq!(earlier(), 0);
-        keep(&packs, &[("0", 1)]);
+        keep(&packs, &[("0", SMALL)]);
         assert_eq!(earlier(), 1);
         // It adds nothing.
-        keep(&packs, &[("0", 1)]);
+        keep(&packs, &[("0", SMALL)]);
         assert_eq!(earlier(), 1);
     }
 
     #[test]
     fn a_recording_that_adds_nothing_is_not_repeated() {
         let (_dir, packs) = packs();
-        keep(&packs, &[("0", 1)]);
+        keep(&packs, &[("0", SMALL)]);
         assert!(!reads(&packs, MORE));
         assert!(reads(&packs, MORE + 100));
-        keep(&packs, &[("0", 1)]);
+        keep(&packs, &[("0", SMALL)]);
         // It uses up nothing.
         assert_eq!(packs.profile("a").map(|known| known.runs()), Some(1));
         assert_eq!(packs.list().expect("a list")[0].settled, Some(MORE + 100));
@@ -1094,7 +1098,7 @@ mod tests {
         assert!(!reads(&packs, 2 * MORE + 100));
         // Something was installed that it reads, too.
         assert!(reads(&packs, 2 * MORE + 101));
-        keep(&packs, &[("0", 1), ("1", 1)]);
+        keep(&packs, &[("0", SMALL), ("1", SMALL)]);
         assert!(reads(&packs, MORE + 1));
     }
 
@@ -1284,7 +1288,7 @@ mod tests {
             }
             why
         };
-        let program = LearnedOf::Program;
+        let (program, directory) = (LearnedOf::Program, LearnedOf::Directory);
         let (short, long) = (SHORT.as_millis() as u64 - 1, SHORT.as_millis() as u64 + 1);
         let gaps = Wholeness::WithGaps { read: 0 };
         let more = Wholeness::WithGaps {
@@ -1296,9 +1300,9 @@ mod tests {
         assert_eq!(keep(short, program, gaps), Some(LeftAlone::Short));
         assert_eq!(keep(short, program, more), None);
         assert_eq!(keep(long, program, Wholeness::Whole), None);
-        assert_eq!(keep(short, LearnedOf::Directory, Wholeness::Whole), None);
-        for times in 1..4 {
-            let why = keep(short, program, Wholeness::Whole);
+        assert_eq!(keep(long, directory, Wholeness::Whole), None);
+        for (times, of) in (1..).zip([program, directory, program]) {
+            let why = keep(short, of, Wholeness::Whole);
             assert_eq!(why, Some(LeftAlone::Short));
             assert_eq!(packs.left_alone("a"), Some((times, LeftAlone::Short)));
         }
