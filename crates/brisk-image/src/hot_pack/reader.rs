@@ -688,9 +688,11 @@ impl FrameReader {
             }
             contents.resize(bytes.len(), 0);
             file.read_exact_at(at, contents)?;
-            if contents != bytes {
-                let differ = contents.iter().zip(bytes).position(|(a, b)| a != b);
-                let first = at + differ.unwrap_or(0) as u64;
+            // As a whole first, which is a call of memcmp.
+            if contents != bytes
+                && let Some(first) = contents.iter().zip(bytes).position(|(a, b)| a != b)
+            {
+                let first = at + first as u64;
                 return Err(other(&format!("the file has other bytes from {first} on")));
             }
             // Of a directory, files may be new and have the same bytes.

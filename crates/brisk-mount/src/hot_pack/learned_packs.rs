@@ -312,11 +312,9 @@ impl LearnedPacks {
     pub fn use_launch(&self, key: &str) -> KnownLaunch {
         if let Some(made) = self.modified(key, "small") {
             let age = made.elapsed().unwrap_or_default();
-            // A new version of what is in a directory changes the directory itself as a rule.
-            let name = self
-                .link(key, "program")
-                .or_else(|| self.link(key, "image"));
-            let installed = name.and_then(|name| fs::metadata(name).ok()?.modified().ok());
+            let program = self.link(key, "program");
+            let program = program.or_else(|| self.program_in_directory(key));
+            let installed = program.and_then(|name| fs::metadata(name).ok()?.modified().ok());
             let (times, why) = self.left_alone(key).unwrap_or((0, LeftAlone::Small));
             let is_old = age > small_for(times);
             return match is_old || installed.is_some_and(|installed| installed > made) {
@@ -335,6 +333,13 @@ impl LearnedPacks {
             true => KnownLaunch::Incomplete(self.path.join(name), file),
             false => KnownLaunch::Profile(self.path.join(name), file),
         }
+    }
+
+    /// The program that was started from a directory, if it was named by its path there.
+    fn program_in_directory(&self, key: &str) -> Option<PathBuf> {
+        let directory = self.link(key, "image")?;
+        let profile = self.profile(key)?;
+        Some(directory.join(profile.command().first()?))
     }
 
     /// Looks at a sample of what was learned of a launch with this key. None if there is none. The names are those that the
@@ -948,7 +953,7 @@ mod tests {
         anew(&now);
     }
 
-    /// The profile of a launch that read one page of each of these files.
+    /// The profile of a launch of `app` that read all of these files.
     fn profile(files: &[(&str, u64)]) -> Profile {
         let builder = ProfileBuilder::new();
         let root = builder.add_root("/app", RootKind::Directory);
@@ -959,7 +964,8 @@ mod tests {
             let (name, len) = files[usize::try_from(number).expect("few")];
             Some(Named::new(name, len))
         };
-        let built = builder.finish(Vec::new(), None, name).expect("a profile");
+        let command = vec!["app".into()];
+        let built = builder.finish(command, None, name).expect("a profile");
         built.profile
     }
 
@@ -1192,17 +1198,29 @@ mod tests {
         let (_dir, packs) = packs();
         let program = packs.path.join("app");
         fs::write(&program, "").expect("room");
-        let of = LearnedOf::Program;
-        let kept = packs.keep_profile("a", of, &program, whole(&profile(&[("0", 1)])), 1 << 20);
-        kept.expect("room");
-        assert!(matches!(
-            packs.use_launch("a"),
-            KnownLaunch::LeftAlone(LeftAlone::Small)
-        ));
-        let later = SystemTime::now() + Duration::from_secs(5);
         let file = File::options().write(true).open(&program).expect("ours");
-        file.set_modified(later).expect("ours");
-        assert!(matches!(packs.use_launch("a"), KnownLaunch::Nothing));
+        let little = profile(&[("0", 1)]);
+        for (of, name) in [
+            (LearnedOf::Program, &program),
+            (LearnedOf::Directory, &packs.path),
+        ] {
+            let earlier = SystemTime::now() - Duration::from_secs(5);
+            file.set_modified(earlier).expect("ours");
+            let kept = packs.keep_profile("a", of, name, whole(&little), 1 << 20);
+            kept.expect("room");
+            assert!(matches!(
+                packs.use_launch("a"),
+                KnownLaunch::LeftAlone(LeftAlone::Small)
+            ));
+            let later = SystemTime::now() + Duration::from_secs(5);
+            // Programs write into their directory, so that says nothing.
+            let directory = File::open(&packs.path).expect("ours");
+            directory.set_modified(later).expect("ours");
+            assert!(matches!(packs.use_launch("a"), KnownLaunch::LeftAlone(_)));
+            file.set_modified(later).expect("ours");
+            assert!(matches!(packs.use_launch("a"), KnownLaunch::Nothing));
+            packs.forget("a").expect("ours");
+        }
     }
 
     #[test]
