@@ -63,7 +63,7 @@ fn no_flipped_bit_is_believed() {
         for n in (0..32).filter(|n| n % 8 != 7 || is_value) {
             match cache.get_into(&key(n), &mut buf).unwrap() {
                 Some(bytes) => {
-                    assert!(bytes == values[n], "{}: byte {at}, key {n}", path.display())
+                    assert!(bytes == values[n], "{}: byte {at}, key {n}", path.display());
                 }
                 None => misses += 1,
             }
@@ -74,11 +74,8 @@ fn no_flipped_bit_is_believed() {
     }
     // Nearly every byte that is not zero matters.
     assert!(missed > 9_000, "{missed}");
-    for n in 0..32 {
-        assert_eq!(
-            cache.get_into(&key(n), &mut buf).unwrap(),
-            Some(&values[n][..])
-        );
+    for (n, value) in values.iter().enumerate() {
+        assert_eq!(cache.get_into(&key(n), &mut buf).unwrap(), Some(&value[..]));
     }
 }
 
