@@ -871,17 +871,22 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
         cold(&stage);
         let said = run();
         assert!(said.contains(" asked for in "), "{said}");
-        // Many files have changed now: brisk forgets the profile, and the next run makes a new one.
-        some(2 * PAGE);
-        cold(&stage);
-        let said = run();
-        assert!(said.contains(" of another length"), "{said}");
-        let deadline = Instant::now() + SOON;
-        while !learned(&stage).is_empty() {
+        // Many files have changed now: brisk forgets the profile, and the next run makes a new one. A replay behind its
+        // program leaps over files, so one start may meet too few of them.
+        let deadline = Instant::now() + 2 * SOON;
+        let mut is_said = false;
+        loop {
+            some(2 * PAGE);
+            cold(&stage);
+            let said = run();
+            if said.contains(OBSERVED) {
+                break;
+            }
+            is_said |= said.contains(" of another length");
             assert!(Instant::now() < deadline, "it is not forgotten");
+            std::thread::sleep(Duration::from_millis(300));
         }
-        let said = run();
-        assert!(said.contains(OBSERVED), "{said}");
+        assert!(is_said);
         wait_for_learned(&stage);
         let forget = auto(&stage, &["auto", "forget", "app"]).output().unwrap();
         assert!(forget.status.success(), "{forget:?}");
