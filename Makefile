@@ -33,7 +33,7 @@ all: compiler
 launch-code: PLACE = target/launch-code
 launch-code: all
 	mkdir -p $(PLACE)
-	$(CARGO) rustc --release --locked -p brisk --bin brisk -- $(STATIC) -C strip=none -C link-arg=-Wl,-Map=$(CURDIR)/$(PLACE)/brisk.map
+	$(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin brisk -- $(STATIC) -C strip=none -C link-arg=-Wl,-Map=$(CURDIR)/$(PLACE)/brisk.map
 	cp $(BRISK) $(BRISK)-run $(BRISK)-tools $(PLACE)
 	lab/launch-code $(PLACE)/brisk $(PLACE)/brisk.map $(ORDER)
 
@@ -60,8 +60,8 @@ conformance: RESULT = target/conformance/$(STARTED).json
 conformance: STARTED := $(shell date -u +%Y-%m-%dT%H%M%SZ)
 conformance:
 	lab/deps --conformance
-	$(CARGO) build --release --locked -p brisk-proxy --bin brisk-proxy --example private_cache
-	node lab/conformance/run.mjs --proxy $(BRISK)-proxy --private target/release/examples/private_cache \
+	$(CARGO) build --profile $(PROFILE) --locked -p brisk-proxy --bin brisk-proxy --example private_cache
+	node lab/conformance/run.mjs --proxy $(BRISK)-proxy --private $(dir $(BRISK))examples/private_cache \
 		$(if $(SUITE),--suite $(SUITE)) --work target/conformance --out $(RESULT)
 	BRISK_CACHE_TESTS=$(abspath target/conformance/suite.json) BRISK_CONFORMANCE_RUN=$(abspath $(RESULT)) \
 		$(CARGO) test --locked -p brisk-http --test conformance -- --ignored --nocapture the_suites_own_runner_agrees

@@ -724,6 +724,13 @@ fn warm_says_what_it_reads() {
     });
 }
 
+/// A start of `program` from a directory that brisk learns of, on the disk [`SLOW`].
+fn learning(stage: &Stage, directory: &str, program: &str) -> std::process::Command {
+    let mut run = auto(stage, &["run", directory, "--auto", "--disk", SLOW]);
+    run.args(["--thorough", "-v", "--", program]);
+    run
+}
+
 fn auto(stage: &Stage, more: &[&str]) -> std::process::Command {
     let mut command = stage.brisk(more);
     command.env("XDG_CACHE_HOME", stage.path("home"));
@@ -791,18 +798,8 @@ fn a_program_is_learned_whose_directory_is_all_of_the_system() {
         let stage = stage_of(user);
         let more = more(&stage);
         let run = || {
-            let run = [
-                "run",
-                "/",
-                "--auto",
-                "--disk",
-                SLOW,
-                "--thorough",
-                "-v",
-                "--",
-            ];
-            let mut cat = auto(&stage, &run);
-            let output = cat.arg("bin/cat").arg(&more).output().unwrap();
+            let mut cat = learning(&stage, "/", "bin/cat");
+            let output = cat.arg(&more).output().unwrap();
             assert_eq!(output.stdout, fs::read(&more).unwrap());
             good(output).1
         };
@@ -839,10 +836,8 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
                       (sleep 1; echo late > home/late) &\nexit 7\n";
         fs::write(stage.path("app/bin/app"), script).unwrap();
         let run = || {
-            let run = ["run", "app", "--auto", "--disk", SLOW];
-            let mut run = auto(&stage, &run);
-            run.args(["--thorough", "-v", "--", "bin/app"]);
-            refused(run.output().unwrap(), 7)
+            let output = learning(&stage, "app", "bin/app").output().unwrap();
+            refused(output, 7)
         };
         let said = run();
         assert!(said.contains(OBSERVED), "{said}");
@@ -909,19 +904,8 @@ fn a_launch_that_reads_much_else_is_added_to_what_was_learned() {
             for path in [&own, &other] {
                 evict_and_prove(&File::open(path).unwrap()).unwrap();
             }
-            let arguments = [
-                "run",
-                "app",
-                "--auto",
-                "--disk",
-                SLOW,
-                "--thorough",
-                "-v",
-                "--",
-                "bin/app",
-                file,
-            ];
-            good(auto(&stage, &arguments).output().unwrap()).1
+            let mut run = learning(&stage, "app", "bin/app");
+            good(run.arg(file).output().unwrap()).1
         };
         let said = run("");
         assert!(said.contains(OBSERVED), "{said}");
@@ -962,12 +946,7 @@ fn a_damaged_profile_that_was_learned_is_recorded_again() {
         let script =
             "#!/bin/sh\ncat \"$BRISK_TREE/data/more\" > /dev/null\necho \"$BRISK_TREE $*\"\n";
         fs::write(stage.path("app/bin/app"), script).unwrap();
-        let run = || {
-            let run = ["run", "app", "--auto", "--disk", SLOW];
-            let mut run = auto(&stage, &run);
-            run.args(["--thorough", "-v", "--", "bin/app"]);
-            good(run.output().unwrap())
-        };
+        let run = || good(learning(&stage, "app", "bin/app").output().unwrap());
         run();
         let key = wait_for_learned(&stage)["key"].as_str().unwrap().to_owned();
         let profile = stage.path("home/brisk/hot").join(format!("{key}.profile"));
