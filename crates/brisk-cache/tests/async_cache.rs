@@ -228,6 +228,9 @@ async fn a_fetch_that_fails_stores_nothing_and_what_cannot_be_stored_is_returned
 async fn a_value_is_stored_while_it_arrives_and_finished_by_a_thread() {
     let home = home();
     let cache = open(home.path());
+    // The first value makes the ledger.
+    let about = About::default();
+    cache.insert(b"first", b"value", about).await.unwrap();
     for expected in [None, Some(3 << 20)] {
         let mut pending = assert_send(cache.pending(expected)).await.unwrap();
         let reader = pending.reader();
@@ -235,15 +238,13 @@ async fn a_value_is_stored_while_it_arrives_and_finished_by_a_thread() {
             pending.write(&[n; 1 << 16]).unwrap();
             tokio::task::yield_now().await;
         }
-        let ledger = std::fs::File::open(home.path().join("ledger"));
-        if let Ok(ledger) = &ledger {
-            // Only the end needs the lock.
-            flock(ledger.as_fd(), FlockOperation::LockExclusive).unwrap();
-        }
+        // Only the end needs the lock.
+        let ledger = std::fs::File::open(home.path().join("ledger")).unwrap();
+        flock(ledger.as_fd(), FlockOperation::LockExclusive).unwrap();
         let mut last = [0; 10];
         assert_eq!(reader.read_at(&mut last, (3 << 20) - 5).unwrap(), 5);
         assert_eq!(last[..5], [47; 5]);
-        let mut finishing = pin!(cache.finish(pending, b"key", About::default()));
+        let mut finishing = pin!(cache.finish(pending, b"key", about));
         let polled = finishing
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()));
