@@ -65,9 +65,8 @@ impl Profile {
         let mut files: BTreeMap<_, PagesOfBoth> = BTreeMap::new();
         for name in names {
             // The name comes twice if both have it: nothing is left the second time.
-            if let (a, b) = (first.remove(&name), second.remove(&name))
-                && (a.is_some() || b.is_some())
-            {
+            let (a, b) = (first.remove(&name), second.remove(&name));
+            if a.is_some() || b.is_some() {
                 let (a, b) = (a.unwrap_or_default(), b.unwrap_or_default());
                 files.insert(name, PagesOfBoth::of(&a, &b));
             }
