@@ -312,9 +312,7 @@ impl LearnedPacks {
     pub fn use_launch(&self, key: &str) -> KnownLaunch {
         if let Some(made) = self.modified(key, "small") {
             let age = made.elapsed().unwrap_or_default();
-            let program = self.link(key, "program");
-            let program = program.or_else(|| self.program_in_directory(key));
-            let installed = program.and_then(|name| fs::metadata(name).ok()?.modified().ok());
+            let installed = self.installed(key);
             let (times, why) = self.left_alone(key).unwrap_or((0, LeftAlone::Small));
             let is_old = age > small_for(times);
             return match is_old || installed.is_some_and(|installed| installed > made) {
@@ -335,11 +333,18 @@ impl LearnedPacks {
         }
     }
 
-    /// The program that was started from a directory, if it was named by its path there.
-    fn program_in_directory(&self, key: &str) -> Option<PathBuf> {
+    /// When the program was installed: the time of its file. None if it is not found.
+    fn installed(&self, key: &str) -> Option<SystemTime> {
+        let modified = |path: &Path| fs::metadata(path).ok()?.modified().ok();
+        if let Some(program) = self.link(key, "program") {
+            return modified(&program);
+        }
         let directory = self.link(key, "image")?;
         let profile = self.profile(key)?;
-        Some(directory.join(profile.command().first()?))
+        let program = Path::new(profile.command().first()?);
+        // Where the directory is the root, its `/bin/app` is meant, and otherwise the system's.
+        let inside = program.strip_prefix("/").unwrap_or(program);
+        modified(&directory.join(inside)).max(modified(&directory.join(program)))
     }
 
     /// Looks at a sample of what was learned of a launch with this key. None if there is none. The names are those that the
@@ -955,6 +960,10 @@ mod tests {
 
     /// The profile of a launch of `app` that read all of these files.
     fn profile(files: &[(&str, u64)]) -> Profile {
+        profile_of("app", files)
+    }
+
+    fn profile_of(program: &str, files: &[(&str, u64)]) -> Profile {
         let builder = ProfileBuilder::new();
         let root = builder.add_root("/app", RootKind::Directory);
         for (number, (_, len)) in (0..).zip(files) {
@@ -1199,11 +1208,18 @@ mod tests {
         let program = packs.path.join("app");
         fs::write(&program, "").expect("room");
         let file = File::options().write(true).open(&program).expect("ours");
-        let little = profile(&[("0", 1)]);
-        for (of, name) in [
-            (LearnedOf::Program, &program),
-            (LearnedOf::Directory, &packs.path),
+        for (of, name, command) in [
+            (LearnedOf::Program, &program, "app"),
+            (LearnedOf::Directory, &packs.path, "app"),
+            // As the root of the launch, or in another place of the system.
+            (LearnedOf::Directory, &packs.path, "/app"),
+            (
+                LearnedOf::Directory,
+                &packs.path,
+                &*program.to_string_lossy(),
+            ),
         ] {
+            let little = profile_of(command, &[("0", 1)]);
             let earlier = SystemTime::now() - Duration::from_secs(5);
             file.set_modified(earlier).expect("ours");
             let kept = packs.keep_profile("a", of, name, whole(&little), 1 << 20);
