@@ -358,6 +358,47 @@ fn what_is_learned_starts_by_the_small_program_alone() {
 }
 
 #[test]
+fn a_long_launch_waits_for_its_replay_unless_all_is_in_memory() {
+    let stage = stage(0);
+    let big = File::open(stage.path("big")).unwrap();
+    for (more, is_long) in [("exit 0", false), ("sleep 0.4; cat late", true)] {
+        fs::write(stage.path("late"), vec![7; 1 << 16]).unwrap();
+        let script = format!("cat big; {more}");
+        let run = auto(&stage, &["sh", "-c", &script]).output().unwrap();
+        assert!(run.status.success(), "{run:?}");
+        until("learning", || {
+            let named = |pack: &&Value| pack["command"][2] == *script;
+            let learned = list(&stage);
+            let pack = learned.iter().find(named)?;
+            (pack["state"] == "learned").then_some(())
+        });
+        let waits = || {
+            let calls = stage.path("calls");
+            let brisk = auto(&stage, &["sh", "-c", &script]);
+            let mut strace = Command::new("strace");
+            strace.args(["-qq", "-e", "trace=execve,poll,ppoll", "-o"]);
+            strace.arg(&calls).arg(brisk.get_program());
+            strace.args(brisk.get_args());
+            let surroundings = brisk
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?)));
+            strace.envs(surroundings);
+            strace.current_dir(brisk.get_current_dir().unwrap());
+            let run = strace.output().unwrap();
+            assert!(run.status.success(), "{run:?}");
+            let calls = fs::read_to_string(calls).unwrap();
+            // The last one becomes the program, which waits in its own way.
+            let of_brisk = calls.rsplit_once("\nexecve(").unwrap().0;
+            let of_one_file = |call: &&str| call.starts_with("p") && call.contains("}], 1, ");
+            of_brisk.lines().filter(of_one_file).count()
+        };
+        assert_eq!(waits(), 0, "all is in memory");
+        evict_and_prove(&big).unwrap();
+        assert_eq!(waits(), usize::from(is_long));
+    }
+}
+
+#[test]
 fn what_is_read_is_learned_after_a_program_is_let_go() {
     each_user(|given| {
         let stage = stage(given.user());
@@ -604,6 +645,44 @@ fn a_program_that_does_not_exist_is_not_learned() {
         assert!(output.status.success(), "{output:?}");
         learned(&stage);
     });
+}
+
+#[test]
+fn options_that_only_fill_images_stop_no_program() {
+    let stage = stage(0);
+    let run = |arguments: &[&str]| {
+        let run = [&["run", "--auto"], arguments, &["--", "echo", "started"]].concat();
+        let output = stage.brisk(&run).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let (out, said) = (text(output.stdout), text(output.stderr));
+        (output.status.code(), out, said)
+    };
+    let tree = stage.path("tree");
+    let tree = tree.to_str().unwrap();
+    for (place, why) in [
+        (&[][..], "none is named"),
+        (&[tree], &format!("{tree} is a directory")),
+    ] {
+        let options = ["--linger", "5m", "--hot", "none.hot", "--fill-budget", "1"];
+        let (code, out, said) = run(&[place, &options].concat());
+        assert_eq!((code, &*out), (Some(0), "started\n"), "{said}");
+        for option in ["--linger", "--hot", "--fill-budget"] {
+            let warning =
+                format!("brisk: warning: {option} is only for images, and {why}; it is ignored\n");
+            assert!(said.contains(&warning), "{said}");
+        }
+        // Without these the program would see something else.
+        for option in [
+            &["--at", "/mnt"][..],
+            &["--verify", "key"],
+            &["--with", "a.img"],
+        ] {
+            let (code, out, said) = run(&[place, option].concat());
+            assert_eq!((code, &*out), (Some(125), ""), "{said}");
+            let refused = format!("brisk: {} is only for images, and {why}; ", option[0]);
+            assert!(said.starts_with(&refused), "{said}");
+        }
+    }
 }
 
 #[test]

@@ -208,6 +208,9 @@ pub struct Args {
     thorough: bool,
 }
 
+/// What to do with an option that changes nothing.
+const LEAVE: &str = "leave it out";
+
 /// What is learned of a launch without an image.
 struct Learned {
     key: String,
@@ -376,9 +379,7 @@ fn run_directory(args: &Args, directory: &Path) -> anyhow::Result<Answer> {
              -- bin/app"
         );
     }
-    if let Some((option, instead)) = args.of_images() {
-        bail!("{option} is only for images, and {named} is a directory; {instead}");
-    }
+    args.refuse_or_ignore(&format!("{named} is a directory"))?;
     // An absolute path, for a program that changes its directory.
     let tree = std::path::absolute(directory).context("cannot resolve the directory's name")?;
     let launch = direct_launch(args, &tree);
@@ -448,9 +449,7 @@ fn named_in(directory: &Path, program: &OsStr) -> PathBuf {
 
 /// Starts the program where it is.
 fn run_where_it_is(args: &Args) -> anyhow::Result<Answer> {
-    if let Some((option, instead)) = args.of_images() {
-        bail!("{option} is only for images, and none is named; {instead}");
-    }
+    args.refuse_or_ignore("none is named")?;
     let mut launch = PlainLaunch::new(args.command.clone());
     launch.directory.clone_from(&args.chdir);
     let program = launch.program()?;
@@ -661,42 +660,61 @@ impl Args {
         Entry::of(image)?.map_err(|why| why.to_error(self.image(), given.as_deref(), "run"))
     }
 
-    /// The first option that is only for images, and what to do instead.
-    fn of_images(&self) -> Option<(&'static str, &'static str)> {
+    /// Refuses options that are only for images. With --auto, options that say only how an image is filled are ignored with a
+    /// warning: a program starts whether or not brisk can make that faster. Others say what the program sees, so without them
+    /// it would be another launch.
+    fn refuse_or_ignore(&self, why: &str) -> anyhow::Result<()> {
+        if let Some((option, instead)) = self.seen_of_images() {
+            bail!("{option} is only for images, and {why}; {instead}");
+        }
+        for (option, instead) in self.fills_of_images() {
+            if !self.auto {
+                bail!("{option} is only for images, and {why}; {instead}");
+            }
+            warn(&format!(
+                "{option} is only for images, and {why}; it is ignored"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The first option that is only for images and says what the program sees, and what to do instead.
+    fn seen_of_images(&self) -> Option<(&'static str, &'static str)> {
         let is_directory = self.image.is_some();
         let in_root = is_directory && self.surroundings.root;
         let pack = "pack it with brisk pack, and run the image";
-        let leave = "leave it out";
         let surroundings = &self.surroundings;
+        let verify = self.verified.given();
         let options = [
-            ("--offset", self.offset.is_some(), leave),
+            ("--offset", self.offset.is_some(), LEAVE),
             ("--at", self.at.is_some(), pack),
-            ("--root", surroundings.root && !is_directory, leave),
+            ("--root", surroundings.root && !is_directory, LEAVE),
             ("--bind", !surroundings.bind.is_empty() && !in_root, pack),
             ("--with", !surroundings.with.is_empty(), pack),
             ("--writable=DIR", self.layer().is_some(), pack),
             ("--writable", self.writable.is_some() && !in_root, pack),
-            ("--linger", self.linger.is_some(), leave),
-            (
-                "--hot",
-                self.hot.is_some(),
-                "name its profile with --profile",
-            ),
-            ("--no-fill", self.no_fill, leave),
+            (verify.unwrap_or("--verify"), verify.is_some(), pack),
+            ("--audit", self.audit, pack),
+        ];
+        let given = options.into_iter().find(|(_, given, _)| *given);
+        given.map(|(option, _, instead)| (option, instead))
+    }
+
+    /// The options that are only for images and change nothing but speed, and what to do instead.
+    fn fills_of_images(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let profile = "name its profile with --profile";
+        let options = [
+            ("--linger", self.linger.is_some(), LEAVE),
+            ("--hot", self.hot.is_some(), profile),
+            ("--no-fill", self.no_fill, LEAVE),
             (
                 "--fill-budget",
                 self.fill_budget.is_some(),
                 "limit it with --budget",
             ),
-            (
-                self.verified.given().unwrap_or("--verify"),
-                self.verified.given().is_some(),
-                pack,
-            ),
-            ("--audit", self.audit, pack),
-            ("--kernel", self.kernel, leave),
+            ("--kernel", self.kernel, LEAVE),
         ];
-        let given = options.into_iter().find(|(_, given, _)| *given);
+        let given = options.into_iter().filter(|(_, given, _)| *given);
         given.map(|(option, _, instead)| (option, instead))
     }
 }
