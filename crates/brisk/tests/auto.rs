@@ -192,6 +192,51 @@ fn what_a_launch_asks_for_is_learned_and_the_next_session_fills_it() {
 }
 
 #[test]
+fn what_a_fill_gains_is_listed() {
+    // In bytes.
+    const ALL: u64 = 37 * 4096;
+
+    each_user(|stage| {
+        launch(stage, LAUNCH);
+        learned(stage);
+        end(stage);
+        assert!(list(stage)[0]["last_start"].is_null(), "nothing was filled");
+
+        let (started, go) = (
+            stage.writable().join("started"),
+            stage.writable().join("go"),
+        );
+        let (has_started, may_go) = (started.display(), go.display());
+        let script =
+            format!("echo > {has_started}; until test -e {may_go}; do sleep 0.01; done; {LAUNCH}");
+        let run = [
+            "run", "app.img", "--at", "at", "--auto", "--", "sh", "-c", &script,
+        ];
+        let mut run = brisk(stage, &run).spawn().unwrap();
+        wait_for(stage, "started", || started.exists());
+        filled(stage);
+        fs::write(go, "").unwrap();
+        assert!(run.wait().unwrap().success());
+        let noted = || list(stage)[0]["last_start"].clone();
+        wait_for(stage, "noted", || !noted().is_null());
+        let expected = serde_json::json!({"ahead_bytes": ALL, "own_bytes": 0});
+        assert_eq!(noted(), expected, "{}", stage.log());
+        let (_, out, _) = said(&brisk(stage, &["auto", "list"]).output().unwrap());
+        let gain = "\n  gain        of 148.00 KiB that its last start read, brisk filled 148.00 KiB first (100.0 %)\n";
+        assert!(out.contains(gain), "{out}");
+        end(stage);
+
+        // What a program asks for at once is its own, or filled before.
+        launch(stage, &format!("{LAUNCH}; cat many/9* > /dev/null"));
+        let both =
+            || noted()["ahead_bytes"].as_u64().unwrap() + noted()["own_bytes"].as_u64().unwrap();
+        wait_for(stage, "noted again", || both() > ALL);
+        assert_eq!(stage.log(), "");
+        end(stage);
+    });
+}
+
+#[test]
 fn what_is_learned_is_what_a_trace_records() {
     each_user(|stage| {
         let traced = stage.writable().join("traced");

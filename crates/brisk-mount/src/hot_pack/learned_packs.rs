@@ -118,7 +118,7 @@ pub struct LearnedPack {
     /// How many bytes a launch has read by itself whose recording added next to nothing, if there was one: they differ from
     /// launch to launch, or come before a replay could.
     pub settled: Option<u64>,
-    /// What the last start with a replay that read from the disk has read.
+    /// What the last start has read: from the disk, with a replay beside it, or from an image that was filled from the pack.
     pub last_start: Option<StartReads>,
     /// The image, the directory or the program, by its name when the pack was learned.
     pub image: Option<PathBuf>,
@@ -402,16 +402,32 @@ impl LearnedPacks {
 
     fn note_start(&self, key: &str, used: &Metadata, reads: StartReads) -> Result<()> {
         let note = || match self.is_profile(key, used)? {
-            true => fs::write(
-                self.reach(&format!("{key}.start")),
-                format!("{} {}", reads.ahead, reads.own),
-            ),
+            true => self.write_start(key, reads),
             false => Ok(()),
         };
         note().map_err(|e| self.failed("write to", e))
     }
 
-    /// What `note_start` has noted. None if there is nothing, or if it is damaged.
+    /// Notes what was filled from the pack of this key, and what the program asked for by itself. Does nothing if there is no
+    /// pack.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if it cannot be written.
+    pub(crate) fn note_fill(&self, key: &str, reads: StartReads) -> Result<()> {
+        match self.reach(&format!("{key}.hot")).exists() {
+            true => self.write_start(key, reads),
+            false => Ok(()),
+        }
+        .map_err(|e| self.failed("write to", e))
+    }
+
+    fn write_start(&self, key: &str, reads: StartReads) -> io::Result<()> {
+        let text = format!("{} {}", reads.ahead, reads.own);
+        fs::write(self.reach(&format!("{key}.start")), text)
+    }
+
+    /// What `write_start` has noted. None if there is nothing, or if it is damaged.
     fn last_start(&self, key: &str) -> Option<StartReads> {
         let text = fs::read_to_string(self.reach(&format!("{key}.start"))).ok()?;
         let (ahead, own) = text.split_once(' ')?;
@@ -973,7 +989,7 @@ mod tests {
             let (name, len) = files[usize::try_from(number).expect("few")];
             Some(Named::new(name, len))
         };
-        let command = vec!["app".into()];
+        let command = vec![program.into()];
         let built = builder.finish(command, None, name).expect("a profile");
         built.profile
     }

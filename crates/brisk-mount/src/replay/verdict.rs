@@ -41,13 +41,15 @@ pub enum NextLaunch {
     RecordsAnew,
 }
 
-/// What a start has read from the disk, with a replay beside it.
+/// What a start has read from the disk, with a replay beside it, or from an image that was filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StartReads {
-    /// Bytes that the replay asked for while nothing of them was in memory, ahead of the program.
+    /// Bytes that the replay asked for while nothing of them was in memory, ahead of the program. From an image: bytes that
+    /// were filled before the program asked for them.
     pub ahead: u64,
-    /// Bytes that the program read by itself, with those of the processes that it has waited for.
+    /// Bytes that the program read by itself, with those of the processes that it has waited for. From an image: bytes that
+    /// were asked for and not filled by then.
     pub own: u64,
 }
 

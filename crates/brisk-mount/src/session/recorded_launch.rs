@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brisk_image::profile::{Profile, RootKind};
+use brisk_image::profile::{PAGE, Profile, RootKind};
 use brisk_image::{Image, Limits};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -23,10 +23,11 @@ use super::image_source::ImageSource;
 use super::log::say;
 use super::message::send;
 use crate::error::with_reasons;
+use crate::hot_pack::fill_counts::FillCounts;
 use crate::hot_pack::learned_packs::LearnedPacks;
 use crate::hot_pack::learning::{LAUNCH, Recorded};
 use crate::hot_pack::pack_maker::{Kept, PackKeeper, make, pages};
-use crate::{Recorder, Recording, ServeOptions};
+use crate::{Recorder, Recording, ServeOptions, StartReads};
 
 /// The priority of the learner, which is the lowest.
 const LOWEST: i32 = 19;
@@ -112,37 +113,54 @@ impl RecordedLaunch {
             return;
         }
         image.set_block_cache(options.block_cache);
-        let handed = self
-            .end_recording(options)
-            .and_then(|profile| match profile {
-                Some(profile) => Ok(send(
-                    guardian,
-                    &["recorded"],
-                    &[text_of(&profile)?.as_fd()],
-                )?),
+        let hand_over = || -> io::Result<()> {
+            let by = match self.recording.elapsed() < LAUNCH {
+                true => "exit".to_owned(),
+                false => format!("after {} s", LAUNCH.as_secs()),
+            };
+            if let Some(fill) = &options.fill {
+                fill.settle(LAUNCH);
+            }
+            let filled = options.counters.counts().fill;
+            if self.recorded == Recorded::Missed {
+                let reads = start_reads(filled);
+                let numbers = [reads.ahead, reads.own].map(|bytes| bytes.to_string());
+                send(guardian, &["filled", &numbers[0], &numbers[1]], &[])?;
+            }
+            match self.end_recording(by, filled.pack)? {
+                Some(profile) => {
+                    let text = text_of(&profile)?;
+                    Ok(send(guardian, &["recorded"], &[text.as_fd()])?)
+                }
                 None => Ok(()),
-            });
-        if let Err(e) = handed {
+            }
+        };
+        if let Err(e) = hand_over() {
             say(&format!("nothing is learned from this launch: {e}"));
         }
     }
 
-    /// The recording. None if there is nothing new in it.
-    fn end_recording(&self, options: &ServeOptions) -> io::Result<Option<Profile>> {
-        let by = match self.recording.elapsed() < LAUNCH {
-            true => "exit".to_owned(),
-            false => format!("after {} s", LAUNCH.as_secs()),
-        };
-        if let Some(fill) = &options.fill {
-            fill.settle(LAUNCH);
-        }
+    /// The recording. None if there is nothing new in it. `in_pack`: how many pages the filled pack has.
+    fn end_recording(&self, by: String, in_pack: u64) -> io::Result<Option<Profile>> {
         let recorded = self.recording.cut(self.command.clone(), by);
         let Some(recorded) = recorded.map_err(io::Error::other)? else {
             return Ok(None);
         };
-        let in_pack = options.counters.counts().fill.pack;
         let enough = self.recorded.is_enough(pages(&recorded.profile), in_pack);
         Ok(enough.then_some(recorded.profile))
+    }
+
+    /// Notes for people what the fill has gained, as the server says.
+    pub(super) fn note_fill(&self, ahead: &[u8], own: &[u8]) {
+        let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
+        let (Some(ahead), Some(own)) = (number(ahead), number(own)) else {
+            return;
+        };
+        let noted = self.packs.note_fill(&self.key, StartReads { ahead, own });
+        if let Err(e) = noted {
+            let why = self.packs.named(&with_reasons(&e), self.packs.fd());
+            say(&format!("what the fill has gained is not noted: {why}"));
+        }
     }
 
     /// The work of the learner's process. Returns the exit status.
@@ -190,6 +208,16 @@ impl RecordedLaunch {
                 1
             }
         }
+    }
+}
+
+/// What a start from an image that is filled has read.
+fn start_reads(filled: FillCounts) -> StartReads {
+    let not_filled = [filled.late, filled.evicted, filled.strayed];
+    let own = not_filled.into_iter().fold(0, u64::saturating_add);
+    StartReads {
+        ahead: filled.stored.saturating_mul(PAGE),
+        own: own.saturating_mul(PAGE),
     }
 }
 

@@ -363,10 +363,14 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
         (None, _) => writeln!(out, "{}: of an unknown image", shown(&pack.key))?,
     }
     writeln!(out, "  state       {}", state(pack).1)?;
-    if let Some(start) = pack.last_start {
+    if let Some(start) = pack.last_start.filter(|start| start.all() > 0) {
+        let (read, first) = match pack.of {
+            LearnedOf::Image => ("read", "filled"),
+            _ => ("read from the disk", "asked for"),
+        };
         writeln!(
             out,
-            "  gain        of {} that its last start read from the disk, brisk asked for {} first ({})",
+            "  gain        of {} that its last start {read}, brisk {first} {} first ({})",
             BinaryBytes(start.all()),
             BinaryBytes(start.ahead),
             percent(start.ahead, start.all())

@@ -166,6 +166,7 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("server-has-recorded", case(BUILT, &[(SERVER, MEMORY, b"recorded"), (SERVER, MEMORY, b"recorded"), (RUN, NONE, b"stat")])),
         ("server-has-recorded-nothing", case(BUILT, &[(SERVER, NONE, b"recorded"), (RUN, NONE, b"stat")])),
         ("server-has-recorded-15-times", case(BUILT, &[(SERVER, 0x2f, b"recorded"), (RUN, NONE, b"stat")])),
+        ("server-has-filled", case(BUILT, &[(SERVER, NONE, b"filled\x001\x002"), (SERVER, NONE, b"filled\0-1\x002"), (SERVER, MEMORY, b"filled"), (RUN, NONE, b"stat")])),
         ("server-has-compared", case(BUILT, &[(SERVER, NONE, b"compared\0another pair"), (SERVER, MEMORY, b"compared"), (RUN, NONE, b"stat")])),
         ("server-ends", case(BUILT, &[(SERVER, NONE, b"ended"), (RUN, NONE, b"stat")])),
         ("server-ends-a-mount", case(SHARED, &[(SERVER | LAST, NONE, b"ended"), (MAKER, NONE, b"stat")])),

@@ -45,9 +45,17 @@ impl State {
         if let (b"compared", Some(pair)) = (verb, field) {
             return self.keep_comparison(index, pair);
         }
-        let Some(servers) = self.images.get_mut(index).map(|image| &mut image.servers) else {
+        let Some(image) = self.images.get_mut(index) else {
             return;
         };
+        if let (b"filled", Some(ahead), Some(own)) = (verb, field, message.field(2)) {
+            // It comes before the recording, which takes the launch.
+            if let Some(launch) = &image.launch {
+                launch.note_fill(ahead, own);
+            }
+            return;
+        }
+        let servers = &mut image.servers;
         match (verb, field, &mut servers.current) {
             (b"started", Some(thread), Some(server)) => {
                 let (pid, is_watched) = (server.pid, server.watch(thread));
