@@ -617,6 +617,51 @@ fn a_budget_is_kept() {
     });
 }
 
+/// The file's blocks in the image are damaged, so only a pack can have its bytes.
+#[test]
+fn what_is_asked_for_before_it_is_filled_comes_from_the_pack() {
+    each_user(|stage| {
+        let tree = Tree::from_directory(stage.path("tree"), &TreeRules::default()).unwrap();
+        let writer = ImageWriter::new();
+        let with_pack = writer
+            .clone()
+            .hot_pack(profile(stage, &files(stage)), Prefer::Speed);
+        for (writer, hot) in [(with_pack, None), (writer, Some("elsewhere"))] {
+            writer.write(&tree, stage.path("app.img")).unwrap();
+            if let Some(hot) = hot {
+                make_pack(stage, "app.img", &files(stage), hot);
+            }
+            let image = File::options().write(true).open(stage.path("app.img"));
+            // Behind the superblock.
+            image.unwrap().write_all_at(&[0x55; 5000], 96).unwrap();
+            let options: Vec<_> = hot.iter().flat_map(|hot| ["--hot", hot]).collect();
+            verbose(stage, &[&options[..], &["--fill-budget", "4K"]].concat());
+            filled(stage);
+            assert!(count(stage, "fill_stored").unwrap() <= 1);
+            compare(stage);
+            assert!(count(stage, "reads").unwrap() > 0);
+            let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
+            assert_eq!(said(&ended).0, Some(0));
+            // Without the pack they are missing.
+            let read = [
+                "run",
+                "app.img",
+                "--at",
+                "at",
+                "--no-fill",
+                "--linger",
+                "0",
+                "--",
+                "sh",
+                "-c",
+                COMPARE,
+            ];
+            let output = stage.brisk(&read).output().unwrap();
+            assert_ne!(said(&output).1, "same\n");
+        }
+    });
+}
+
 #[test]
 fn nothing_is_filled_if_that_is_wished_and_a_missing_pack_is_named() {
     each_user(|stage| {

@@ -96,6 +96,8 @@ pub struct FrameReader {
     /// Starts at a page of memory, so that a page of a file mostly lies in one: the kernel pins what it copies
     /// page by page.
     decoded: AlignedBuf,
+    /// The frame that `decoded` begins with.
+    held: Option<usize>,
 }
 
 /// What [`HotPack::verify`] compared.
@@ -415,6 +417,7 @@ impl HotPack {
             decoder: None,
             stored: Vec::new(),
             decoded: AlignedBuf::zeroed(0, PAGE as usize),
+            held: None,
         }
     }
 
@@ -578,8 +581,8 @@ impl HotFile<'_> {
 }
 
 impl FrameReader {
-    /// Reads and decodes the frame with this number. It returns the frame's ranges in order, each
-    /// with its bytes. Only the last page of a file may be short.
+    /// Reads and decodes the frame with this number, unless it was the last one. It returns the frame's ranges in
+    /// order, each with its bytes. Only the last page of a file may be short.
     ///
     /// # Errors
     ///
@@ -587,6 +590,9 @@ impl FrameReader {
     /// there is no such frame.
     pub fn read(&mut self, number: usize) -> Result<impl Iterator<Item = (PageRange, &[u8])>> {
         let frame = self.pack.frame_at(number)?;
+        if self.held == Some(number) {
+            return Ok(self.pieces(frame));
+        }
         let mut stored = std::mem::take(&mut self.stored);
         if stored.len() < frame.stored {
             stored.resize(frame.stored, 0);
@@ -599,7 +605,13 @@ impl FrameReader {
         let decoded = read.and_then(|()| self.decode_to_buffer(&frame, bytes));
         self.stored = stored;
         decoded?;
+        self.held = Some(number);
         Ok(self.pieces(frame))
+    }
+
+    /// The frame that was decoded last, which [`FrameReader::read`] gives again at once.
+    pub fn held(&self) -> Option<usize> {
+        self.held
     }
 
     /// As [`FrameReader::read`], of `stored` bytes that the caller has read: those at
@@ -611,10 +623,12 @@ impl FrameReader {
     ) -> Result<impl Iterator<Item = (PageRange, &'a [u8])> + use<'a>> {
         let frame = self.pack.frame_at(number)?;
         self.decode_to_buffer(&frame, stored)?;
+        self.held = Some(number);
         Ok(self.pieces(frame))
     }
 
     fn decode_to_buffer(&mut self, frame: &format::Frame, stored: &[u8]) -> Result<()> {
+        self.held = None;
         let corrupt = |reason: String| {
             let (what, codec) = ("a frame", self.pack.codec().name());
             let what = Corrupt::Decode {

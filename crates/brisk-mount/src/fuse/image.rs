@@ -16,6 +16,7 @@ use super::read_ahead::{Answered, ReadAhead};
 use super::readers::Readers;
 use super::recorder::Recorder;
 use super::wire::{AttrOut, EntryOut, StatfsOut};
+use crate::hot_pack::fill::Fill;
 
 /// The longest name, in bytes, as in SquashFS.
 const MAX_NAME: u32 = 256;
@@ -29,6 +30,7 @@ pub(super) struct ServedImage<'a> {
     listings: Listings<'a>,
     readers: Readers,
     pub(super) ahead: Option<ReadAhead>,
+    fill: Option<Arc<Fill>>,
     /// While it records, nothing is put into the page cache unasked.
     recorder: Option<Arc<Recorder>>,
 }
@@ -43,6 +45,7 @@ impl<'a> ServedImage<'a> {
             listings: Listings::default(),
             readers: Readers::default(),
             ahead: options.read_ahead.then(ReadAhead::default),
+            fill: options.fill.clone(),
             recorder: options.exact_recorder().cloned(),
         }
     }
@@ -99,6 +102,11 @@ impl FileSystem for ServedImage<'_> {
     ) -> Result<u64, Fail> {
         let reader = self.readers.get(self.nodes, node)?;
         let end = offset.saturating_add(size.into()).min(reader.len());
+        let late = |fill: &Arc<Fill>| fill.late(node, offset..end, reader.len());
+        if let Some(bytes) = self.fill.as_ref().and_then(late) {
+            answer(&[IoSlice::new(&bytes)])?;
+            return Ok(bytes.len() as u64);
+        }
         let mut pieces = Vec::new();
         let mut at = offset;
         while at < end {

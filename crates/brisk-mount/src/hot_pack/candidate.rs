@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use brisk_image::hot_pack::HotPack;
 use brisk_image::{Image, Limits};
@@ -22,7 +23,9 @@ const MOST_PAGES: u64 = 1 << 22;
 pub struct PackCandidate {
     /// The name of the file, for messages.
     path: PathBuf,
-    file: File,
+    /// Threads that fill have a table of descriptors of their own. Those that answer read the pack, too, so it must be read
+    /// through a descriptor that was open before there were threads.
+    file: Arc<File>,
     is_behind: bool,
     /// None if the frames of the pack are known to have the contents of the image.
     comparison: Option<Comparison>,
@@ -57,7 +60,7 @@ impl PackCandidate {
     pub(crate) fn of(path: PathBuf, file: File) -> Self {
         Self {
             path,
-            file,
+            file: Arc::new(file),
             is_behind: false,
             comparison: None,
         }
@@ -115,7 +118,7 @@ impl PackCandidate {
         };
         let (pack, start) = match self.is_behind {
             false => {
-                let pack = HotPack::from_source(hold()?, &Limits::default());
+                let pack = HotPack::from_source(Arc::clone(&self.file), &Limits::default());
                 (pack.map_err(unreadable)?, 0)
             }
             true => {

@@ -34,6 +34,7 @@ use super::fill_end::budget;
 use super::fill_target::FillTarget;
 use super::fill_work::{FillWork, Progress};
 use super::image_blocks::ImageBlocks;
+use super::late_pages::LatePages;
 use super::pack_file::PackFile;
 use super::page_states::PageStates;
 use crate::error::{Action, Cause, Error};
@@ -71,6 +72,8 @@ pub struct Fill {
     started: Instant,
     /// What the program has asked for. Set once the pack is known.
     pages: OnceLock<PageStates>,
+    /// Set with `pages`, if frames may be used and are decoded faster than blocks of the image.
+    late: OnceLock<LatePages>,
     /// What the program asked for before that. None once the pack is known, or once nothing will be filled.
     early: Mutex<Option<Vec<Read>>>,
     log: Option<PageLog>,
@@ -115,6 +118,7 @@ impl Fill {
             tell,
             started: Instant::now(),
             pages: OnceLock::new(),
+            late: OnceLock::new(),
             early: Mutex::new(Some(Vec::new())),
             log: None,
             settled: Condvar::new(),
@@ -185,6 +189,13 @@ impl Fill {
         if let Some(pages) = self.pages.get() {
             count(pages, counters, missed, (node, range));
         }
+    }
+
+    /// Bytes of a node that the kernel asks for, from frames of the pack. `len`: how many bytes the file has. None if the image
+    /// is to answer.
+    pub(crate) fn late(&self, node: u64, bytes: Range<u64>, len: u64) -> Option<Vec<u8>> {
+        let (late, pages) = self.late.get().zip(self.pages.get())?;
+        late.read(pages, node, bytes, len)
     }
 
     fn early(&self) -> MutexGuard<'_, Option<Vec<Read>>> {
@@ -410,6 +421,9 @@ impl Fill {
             let mut early = self.early();
             let node = |inode| target.node(inode);
             let pages = self.pages.get_or_init(|| PageStates::of(pack, node));
+            if opened.uses_frames && pack.codec() == Codec::Lz4 {
+                self.late.get_or_init(|| LatePages::of(pack));
+            }
             for read in early.take().into_iter().flatten() {
                 count(pages, counters, missed, read);
             }

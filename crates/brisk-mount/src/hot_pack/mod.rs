@@ -8,7 +8,8 @@ come from the image ([`image_blocks`]).
 A [`fill`] puts the pages of the pack into the kernel's page cache before a program asks for them. Its threads
 ([`fill_work`]) read frames ahead ([`pack_file`], [`batch_ring`]), tell the kernel the names ([`look_ups`]), and
 store pages in a [`fill_target`]. [`page_states`] knows which pages the program has asked for already, [`fill_end`]
-decides when the fill gives up, and [`fill_counts`] counts what it did. When a later program comes, a [`cache_sample`]
+decides when the fill gives up, and [`fill_counts`] counts what it did. [`late_pages`] answers what the program asks for before
+it is stored. When a later program comes, a [`cache_sample`]
 says what the kernel has dropped meanwhile, and the fill stores that again.
 
 [`learned_packs`] keeps what brisk learns from launches. [`learning`] decides what a recorded launch changes there,
@@ -28,6 +29,7 @@ mod fill_end;
 pub(crate) mod fill_target;
 mod fill_work;
 mod image_blocks;
+mod late_pages;
 pub(crate) mod learned_packs;
 pub(crate) mod learning;
 mod look_ups;

@@ -34,6 +34,17 @@ struct KnownRange {
     base: usize,
 }
 
+/// Where a pack has a page of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The range that has it, by its number.
+    pub(super) range: usize,
+    /// How many pages of that range are before it.
+    pub(super) before: u64,
+    /// The page behind that range.
+    pub(super) end: u64,
+}
+
 /// The states of pages when the kernel asked for them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct AskedPages {
@@ -95,13 +106,29 @@ impl PageStates {
         }
     }
 
-    fn state(&self, node: u64, page: u64) -> Option<&AtomicU8> {
+    /// The range that has a page.
+    fn range(&self, node: u64, page: u64) -> Option<&KnownRange> {
         let ranges = self.files.get(&node)?;
         let behind = ranges.partition_point(|range| range.first <= page);
         let range = ranges.get(behind.checked_sub(1)?)?;
-        let within = (page < range.end).then(|| page - range.first)?;
-        self.states
-            .get(range.base.checked_add(usize::try_from(within).ok()?)?)
+        (page < range.end).then_some(range)
+    }
+
+    fn state(&self, node: u64, page: u64) -> Option<&AtomicU8> {
+        let range = self.range(node, page)?;
+        let within = usize::try_from(page - range.first).ok()?;
+        self.states.get(range.base.checked_add(within)?)
+    }
+
+    /// Where the pack has a page. None if it lacks it.
+    pub(super) fn place(&self, node: u64, page: u64) -> Option<Place> {
+        let range = self.range(node, page)?;
+        let behind = self.bases.partition_point(|base| *base <= range.base);
+        Some(Place {
+            range: behind.checked_sub(1)?,
+            before: page - range.first,
+            end: range.end,
+        })
     }
 
     /// Marks pages that the kernel asks for.
