@@ -616,9 +616,11 @@ impl Stage {
         let mut list = self.brisk_of_session(&["auto", "list", "--json"]);
         list.env("XDG_CACHE_HOME", cache);
         let output = list.output().context("cannot start brisk auto list")?;
-        let known: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)
+        let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let known = list["learned"]
+            .as_array()
             .context("the output of brisk auto list --json has another form")?;
-        Ok(matches!(&*known, [one] if one["state"] != "learning"))
+        Ok(matches!(&**known, [one] if one["state"] != "learning"))
     }
 
     /// The command that records a profile of a launch of `words`.

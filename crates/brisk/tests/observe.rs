@@ -15,6 +15,7 @@ use brisk_io::measure::evict_and_prove;
 use brisk_io::{Mapping, ReadAt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use staging::documented::assert_documented;
 use staging::programs::copy_program;
 use staging::{Stage, each_user};
 
@@ -48,7 +49,8 @@ fn list(stage: &Stage) -> Vec<Value> {
     let mut command = stage.brisk(&["auto", "list", "--json"]);
     command.env("XDG_CACHE_HOME", stage.path("home"));
     let output = command.output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap_or_default()
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    list["learned"].as_array().cloned().unwrap_or_default()
 }
 
 #[track_caller]
@@ -582,12 +584,20 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
         start();
         assert_eq!(pages(&learned(&stage), "/big"), 768);
         start();
-        let listed = stage
-            .brisk(&["auto", "list"])
-            .env("XDG_CACHE_HOME", stage.path("home"))
-            .env("XDG_DATA_HOME", &data)
-            .output();
-        let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+        let listed = |more: &[&str]| {
+            let listed = stage
+                .brisk(&[&["auto", "list"], more].concat())
+                .env("XDG_CACHE_HOME", stage.path("home"))
+                .env("XDG_DATA_HOME", &data)
+                .output();
+            String::from_utf8(listed.unwrap().stdout).unwrap()
+        };
+        let json = listed(&["--json"]);
+        assert_documented("auto list", &json);
+        let links = &serde_json::from_str::<Value>(&json).unwrap()["links"];
+        assert_eq!(links["programs"], serde_json::json!(["cat"]));
+        assert_eq!(links["is_first_in_path"], false);
+        let listed = listed(&[]);
         let expected = format!(
             "links that start programs through brisk: cat (in {}, which is not first in PATH)\n",
             data.join("brisk/bin").display()

@@ -57,8 +57,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Lists what brisk has learned, the last used first. Exits with 1 if nothing is learned. Without --json, it also lists the
-    /// links of brisk auto on.
+    /// Lists what brisk has learned, the last used first, and the links of brisk auto on. Exits with 1 if nothing is learned.
     List(ListArgs),
     /// Forgets what brisk has learned about an image, a directory or a program, or everything. Exits with 1 if there is
     /// nothing.
@@ -330,15 +329,20 @@ fn is_link_to_brisk(link: &Path) -> bool {
 }
 
 fn list(packs: &[LearnedPack], json: bool) -> anyhow::Result<Answer> {
+    let links = Links::of_user();
     if json {
-        let packs: Vec<_> = packs.iter().map(to_json).collect();
-        json::print(&packs)?;
+        json::print(&json!({
+            "learned": packs.iter().map(to_json).collect::<Vec<_>>(),
+            "links": links.as_ref().map(Links::to_json),
+        }))?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
         for pack in packs {
             print(&mut out, pack)?;
         }
-        print_links(&mut out)?;
+        if let Some(links) = links {
+            links.print(&mut out)?;
+        }
         out.flush()?;
         if packs.is_empty() {
             say("nothing is learned yet; brisk run --auto -- PROGRAM learns from a start");
@@ -403,27 +407,49 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Which programs brisk auto on has made links for, and whether they count.
-fn print_links(out: &mut impl Write) -> anyhow::Result<()> {
-    let Ok(links) = data_of_user().map(|data| data.join(LINKS)) else {
-        return Ok(());
-    };
-    let names = linked_in(&links);
-    if names.is_empty() {
-        return Ok(());
+/// The links that brisk auto on has made, of which there is at least one.
+struct Links {
+    directory: PathBuf,
+    programs: Vec<OsString>,
+    /// Whether they count.
+    is_first_in_path: bool,
+}
+
+impl Links {
+    fn of_user() -> Option<Self> {
+        let directory = data_of_user().ok()?.join(LINKS);
+        let programs = linked_in(&directory);
+        (!programs.is_empty()).then(|| Self {
+            is_first_in_path: is_first_in_path(&directory),
+            directory,
+            programs,
+        })
     }
-    let names: Vec<_> = names.iter().map(shown).collect();
-    let where_in_path = match is_first_in_path(&links) {
-        true => "",
-        false => ", which is not first in PATH",
-    };
-    writeln!(
-        out,
-        "links that start programs through brisk: {} (in {}{where_in_path})",
-        names.join(", "),
-        shown(&links)
-    )?;
-    Ok(())
+
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let names: Vec<_> = self.programs.iter().map(shown).collect();
+        let where_in_path = match self.is_first_in_path {
+            true => "",
+            false => ", which is not first in PATH",
+        };
+        writeln!(
+            out,
+            "links that start programs through brisk: {} (in {}{where_in_path})",
+            names.join(", "),
+            shown(&self.directory)
+        )
+    }
+
+    fn to_json(&self) -> Value {
+        let (directory, directory_hex) = json::name(&self.directory);
+        let programs = self.programs.iter().map(|name| json::name(name).0);
+        json!({
+            "directory": directory,
+            "directory_hex": directory_hex,
+            "programs": programs.collect::<Vec<_>>(),
+            "is_first_in_path": self.is_first_in_path,
+        })
+    }
 }
 
 /// The names of the links to brisk in this directory, sorted.
