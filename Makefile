@@ -11,35 +11,40 @@ BRISK = target/$(PROFILE:dev=debug)/brisk
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/reqwest-middleware,$\
 brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-objects/uuid
 
-.PHONY: all launch-code compiler smoke demo test conformance bench figures launches proxy-figures index-figures objects-figures fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
+.PHONY: all launch-code compiler smoke smoke-tested demo test conformance bench figures launches proxy-figures index-figures objects-figures fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # brisk and brisk-run are linked statically if there is a static C library. A cold launch then reads no library and no cache
 # of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
 archive = $(wildcard $(shell cc -print-file-name=$(1)))
-STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),-C target-feature=+crt-static)
-# On x86-64, the code of brisk that runs at a start lies side by side, as crates/brisk/launch-code.ld has it from
-# `make launch-code`. Cargo does not know that file, so its checksum is an argument. With a linker that knows no such scripts:
-# `make LAUNCH_CODE=`.
-comma := ,
-ORDER = crates/brisk/launch-code.ld
-LAUNCH_CODE = $(if $(filter x86_64,$(shell uname -m)),-C link-arg=-Wl$(comma)-T$(comma)$(ORDER) $\
--C metadata=$(firstword $(shell cksum $(ORDER))))
+STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),$(CURDIR)/lab/rustc)
+ifneq ($(STATIC),)
+export RUSTC_WORKSPACE_WRAPPER = $(STATIC)
+endif
+# On x86-64, the code of brisk that runs at a start lies side by side, as this script has it from `make launch-code`
+# (crates/brisk/build.rs). With a linker that knows no such scripts: `make LAUNCH_CODE=`.
+ORDER = $(CURDIR)/crates/brisk/launch-code.ld
+LAUNCH_CODE = $(if $(filter x86_64,$(shell uname -m)),$(ORDER))
+export BRISK_LAUNCH_CODE = $(LAUNCH_CODE)
+# How the programs are linked, as lab/smoke has it.
+LINKED = $(if $(STATIC),static,dynamic) $(if $(LAUNCH_CODE),ordered,scattered)
 all: compiler
-	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
-	$(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin brisk-run -- $(STATIC)
-	$(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin brisk -- $(STATIC) $(LAUNCH_CODE)
+	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk --bin brisk-run --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
 
 # Finds anew which code of brisk runs at a start, for the next build. Needs root, on x86-64.
 launch-code: PLACE = target/launch-code
 launch-code: all
 	mkdir -p $(PLACE)
-	$(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin brisk -- $(STATIC) -C strip=none -C link-arg=-Wl,-Map=$(CURDIR)/$(PLACE)/brisk.map
+	BRISK_LAUNCH_CODE= $(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin brisk -- -C strip=none -C link-arg=-Wl,-Map=$(CURDIR)/$(PLACE)/brisk.map
 	cp $(BRISK) $(BRISK)-run $(BRISK)-tools $(PLACE)
 	lab/launch-code $(PLACE)/brisk $(PLACE)/brisk.map $(ORDER)
 
 # Tests what was built: starts programs with it.
 smoke: all
-	lab/smoke $(BRISK) $(if $(STATIC),static,dynamic) $(if $(LAUNCH_CODE),ordered,scattered)
+	lab/smoke $(BRISK) $(LINKED) without-lzo
+
+# The same with what `make test` has built.
+smoke-tested:
+	lab/smoke target/debug/brisk $(LINKED) lzo
 
 # Traces a real program, packs it, starts it from the image, and measures how much faster that is.
 demo: deps
