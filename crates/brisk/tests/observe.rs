@@ -594,9 +594,9 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
         };
         let json = listed(&["--json"]);
         assert_documented("auto list", &json);
-        let links = &serde_json::from_str::<Value>(&json).unwrap()["links"];
-        assert_eq!(links["programs"], serde_json::json!(["cat"]));
-        assert_eq!(links["is_first_in_path"], false);
+        let linked = &serde_json::from_str::<Value>(&json).unwrap()["linked"];
+        assert_eq!(linked["programs"], serde_json::json!(["cat"]));
+        assert_eq!(linked["is_first_in_path"], false);
         let listed = listed(&[]);
         let expected = format!(
             "links that start programs through brisk: cat (in {}, which is not first in PATH)\n",

@@ -333,7 +333,7 @@ fn list(packs: &[LearnedPack], json: bool) -> anyhow::Result<Answer> {
     if json {
         json::print(&json!({
             "learned": packs.iter().map(to_json).collect::<Vec<_>>(),
-            "links": links.as_ref().map(Links::to_json),
+            "linked": links.as_ref().map(Links::to_json),
         }))?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
