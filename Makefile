@@ -17,9 +17,8 @@ brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-o
 # of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
 archive = $(wildcard $(shell cc -print-file-name=$(1)))
 STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),$(CURDIR)/lab/rustc)
-ifneq ($(STATIC),)
+# Expanded for each command, because deps may have installed the C library just before. To cargo, an empty name is none.
 export RUSTC_WORKSPACE_WRAPPER = $(STATIC)
-endif
 # On x86-64, the code of brisk that runs at a start lies side by side, as this script has it from `make launch-code`
 # (crates/brisk/build.rs). With a linker that knows no such scripts: `make LAUNCH_CODE=`.
 ORDER = $(CURDIR)/crates/brisk/launch-code.ld
