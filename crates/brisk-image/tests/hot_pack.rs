@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use brisk_image::hot_pack::{HotPack, HotPackWriter, HotSummary, Prefer};
+use brisk_image::hot_pack::{FrameReader, HotPack, HotPackWriter, HotSummary, Prefer};
 use brisk_image::profile::{Asked, Named, Origin, PAGE, Profile, ProfileBuilder, RootKind};
 use brisk_image::rules::Times;
 use brisk_image::{
@@ -720,6 +720,21 @@ fn damage_is_said_with_its_place() {
             "corrupt hot pack at byte {at}: a frame does not decode as zstd: its checksum is of other bytes"
         )
     );
+    // A reader gives again what it holds, and nothing after an error.
+    let mut reader = pack.frame_reader();
+    let first = |reader: &mut FrameReader| -> Vec<u8> {
+        let pieces = reader.read(0).unwrap();
+        pieces.flat_map(|(_, bytes)| bytes.to_vec()).collect()
+    };
+    let right = first(&mut reader);
+    assert_eq!(
+        (reader.held(), first(&mut reader) == right),
+        (Some(0), true)
+    );
+    assert!(reader.read(2).is_err());
+    assert_eq!(reader.held(), None);
+    assert!(reader.decode(0, b"other").is_err());
+    assert_eq!((reader.held(), first(&mut reader) == right), (None, true));
     let e = pack.frame_reader().read(3).err().unwrap();
     assert_eq!(e.to_string(), "frame is 3, allowed is less than 3");
     let e = HotPack::from_source(bytes[..63].to_vec(), &limits).unwrap_err();

@@ -67,6 +67,17 @@ struct Mounted {
     is_image: bool,
 }
 
+/// What `brisk auto list --json` prints, as far as a lab needs it.
+#[derive(serde::Deserialize)]
+struct Listed {
+    learned: Vec<LearnedLaunch>,
+}
+
+#[derive(serde::Deserialize)]
+struct LearnedLaunch {
+    state: String,
+}
+
 impl Stage {
     /// Makes the directories: `work` is on the disk, `ground` is not. The process has its own mount
     /// namespace.
@@ -616,11 +627,9 @@ impl Stage {
         let mut list = self.brisk_of_session(&["auto", "list", "--json"]);
         list.env("XDG_CACHE_HOME", cache);
         let output = list.output().context("cannot start brisk auto list")?;
-        let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let known = list["learned"]
-            .as_array()
+        let list: Listed = serde_json::from_slice(&output.stdout)
             .context("the output of brisk auto list --json has another form")?;
-        Ok(matches!(&**known, [one] if one["state"] != "learning"))
+        Ok(matches!(&*list.learned, [one] if one.state != "learning"))
     }
 
     /// The command that records a profile of a launch of `words`.

@@ -96,7 +96,7 @@ pub struct FrameReader {
     /// Starts at a page of memory, so that a page of a file mostly lies in one: the kernel pins what it copies
     /// page by page.
     decoded: AlignedBuf,
-    /// The frame that `decoded` begins with.
+    /// The frame that `decoded` begins with, if that was decoded without an error.
     held: Option<usize>,
 }
 
@@ -602,10 +602,9 @@ impl FrameReader {
         let read = source
             .read_exact_at(frame.start, bytes)
             .map_err(|e| self.pack.name(Error::io("read the hot pack", e)));
-        let decoded = read.and_then(|()| self.decode_to_buffer(&frame, bytes));
+        let decoded = read.and_then(|()| self.hold(number, &frame, bytes));
         self.stored = stored;
         decoded?;
-        self.held = Some(number);
         Ok(self.pieces(frame))
     }
 
@@ -622,13 +621,19 @@ impl FrameReader {
         stored: &[u8],
     ) -> Result<impl Iterator<Item = (PageRange, &'a [u8])> + use<'a>> {
         let frame = self.pack.frame_at(number)?;
-        self.decode_to_buffer(&frame, stored)?;
-        self.held = Some(number);
+        self.hold(number, &frame, stored)?;
         Ok(self.pieces(frame))
     }
 
-    fn decode_to_buffer(&mut self, frame: &format::Frame, stored: &[u8]) -> Result<()> {
+    /// Decodes a frame. After an error, the reader holds none.
+    fn hold(&mut self, number: usize, frame: &format::Frame, stored: &[u8]) -> Result<()> {
         self.held = None;
+        self.decode_to_buffer(frame, stored)?;
+        self.held = Some(number);
+        Ok(())
+    }
+
+    fn decode_to_buffer(&mut self, frame: &format::Frame, stored: &[u8]) -> Result<()> {
         let corrupt = |reason: String| {
             let (what, codec) = ("a frame", self.pack.codec().name());
             let what = Corrupt::Decode {

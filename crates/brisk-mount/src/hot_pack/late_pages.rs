@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    /// The pages that the profile asks for, in its order, of a file of 100,000 bytes.
-    const ASKED: [Range<u64>; 4] = [8..16, 0..1, 4..8, 20..25];
+    /// The pages that the profile asks for, in its order, of a file of 1,000,000 bytes. They are in several frames.
+    const ASKED: [Range<u64>; 4] = [80..160, 0..1, 40..80, 200..245];
 
     struct Given {
         late: LatePages,
@@ -142,9 +142,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a place for files");
         let tree = dir.path().join("tree");
         fs::create_dir(&tree).expect("empty");
-        let bytes: Vec<u8> = (0..100_000_u32)
+        let bytes: Vec<u8> = (0..1_000_000_u32)
             .flat_map(|i| (i / 7).to_le_bytes())
-            .take(100_000)
+            .take(1_000_000)
             .collect();
         fs::write(tree.join("file"), &bytes).expect("there is room");
         let builder = ProfileBuilder::new();
@@ -195,16 +195,17 @@ mod tests {
     #[test]
     fn what_the_pack_has_is_read_from_its_frames() {
         let given = given(false);
+        assert!(given.late.starts.len() > 4, "{:?}", given.late.starts);
         let len = given.bytes.len() as u64;
         for bytes in [
             0..PAGE,
             0..100,
-            4 * PAGE..16 * PAGE,
-            5 * PAGE..6 * PAGE + 5,
-            15 * PAGE..16 * PAGE,
-            20 * PAGE..len,
-            24 * PAGE..len,
-            8 * PAGE..8 * PAGE,
+            40 * PAGE..160 * PAGE,
+            50 * PAGE..60 * PAGE + 5,
+            159 * PAGE..160 * PAGE,
+            200 * PAGE..len,
+            244 * PAGE..len,
+            80 * PAGE..80 * PAGE,
         ] {
             let right = &given.bytes[bytes.start as usize..bytes.end as usize];
             let read = given.read(bytes.clone());
@@ -218,12 +219,12 @@ mod tests {
         let len = given.bytes.len() as u64;
         for bytes in [
             0..PAGE + 1,
-            2 * PAGE..3 * PAGE,
-            3 * PAGE..5 * PAGE,
-            15 * PAGE..17 * PAGE,
+            20 * PAGE..30 * PAGE,
+            39 * PAGE..41 * PAGE,
+            159 * PAGE..161 * PAGE,
             // Not from the start of a page, and behind the end.
             1..PAGE,
-            20 * PAGE..len + 1,
+            200 * PAGE..len + 1,
         ] {
             assert_eq!(given.read(bytes.clone()), None, "{bytes:?}");
         }
@@ -235,6 +236,6 @@ mod tests {
 
     #[test]
     fn a_damaged_frame_is_not_used() {
-        assert_eq!(given(true).read(8 * PAGE..9 * PAGE), None);
+        assert_eq!(given(true).read(80 * PAGE..81 * PAGE), None);
     }
 }
