@@ -203,7 +203,7 @@ fn each_fault_is_said_with_field_place_found_and_allowed() {
         (
             "[\"found\", 0",
             "[\"maybe\", 0",
-            "corrupt profile at line 21 column 10: kind of step is \"maybe\", allowed is pages, found or absent",
+            "corrupt profile at line 21 column 8: kind of step is \"maybe\", allowed is pages, found or absent",
         ),
         (
             "[\"found\", 0",

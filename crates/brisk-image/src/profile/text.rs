@@ -69,16 +69,22 @@ impl Profile {
     /// The profile that `text` describes.
     pub fn from_text(text: &[u8], limits: &Limits) -> Result<Self> {
         check_len(text, limits)?;
-        // The version first: a later one may have what this one has no words for.
-        let Head { brisk_profile } = serde_json::from_slice(text).map_err(|e| syntax(&e))?;
-        if brisk_profile != VERSION {
+        let wire: Result<Wire, _> = serde_json::from_slice(text);
+        let version = match &wire {
+            Ok(wire) => wire.brisk_profile,
+            // A later version may have what this one has no words for.
+            Err(_) => {
+                let head: Head = serde_json::from_slice(text).map_err(|e| syntax(&e))?;
+                head.brisk_profile
+            }
+        };
+        if version != VERSION {
             return Err(Error::unsupported(Unsupported::Other(format!(
-                "profile version {brisk_profile} is not supported, only {VERSION} is; \
+                "profile version {version} is not supported, only {VERSION} is; \
                  record it again, or use the brisk that wrote it"
             ))));
         }
-        let wire: Wire = serde_json::from_slice(text).map_err(|e| syntax(&e))?;
-        let profile = wire.into_profile();
+        let profile = wire.map_err(|e| syntax(&e))?.into_profile();
         profile.check_invariants()?;
         Ok(profile)
     }
@@ -203,8 +209,7 @@ struct Head {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
-    #[serde(rename = "brisk_profile")]
-    _version: IgnoredAny,
+    brisk_profile: u64,
     brisk: String,
     command: Vec<Name>,
     runs: u32,
@@ -329,6 +334,36 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
+enum StepKind {
+    Pages,
+    LookUp { found: bool },
+}
+
+impl<'de> Deserialize<'de> for StepKind {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct KindVisitor;
+        impl Visitor<'_> for KindVisitor {
+            type Value = StepKind;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<StepKind, E> {
+                match name {
+                    "pages" => Ok(StepKind::Pages),
+                    "found" => Ok(StepKind::LookUp { found: true }),
+                    "absent" => Ok(StepKind::LookUp { found: false }),
+                    _ => Err(de::Error::custom(format!(
+                        "kind of step is {name:?}, allowed is pages, found or absent"
+                    ))),
+                }
+            }
+        }
+        from.deserialize_str(KindVisitor)
+    }
+}
+
 impl<'de> Deserialize<'de> for Step {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct StepVisitor;
@@ -340,17 +375,16 @@ impl<'de> Deserialize<'de> for Step {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Step, A::Error> {
-                let kind: String = next(&mut seq, 0)?;
-                let (asked, used) = match kind.as_str() {
-                    "pages" => {
+                let kind: StepKind = next(&mut seq, 0)?;
+                let (asked, used) = match kind {
+                    StepKind::Pages => {
                         let (file, first) = (next(&mut seq, 1)?, next(&mut seq, 2)?);
                         let count = next(&mut seq, 3)?;
                         (Asked::Pages(PageRange { file, first, count }), 4)
                     }
-                    "found" | "absent" => {
+                    StepKind::LookUp { found } => {
                         let directory = next(&mut seq, 1)?;
                         let Name(name) = next(&mut seq, 2)?;
-                        let found = kind == "found";
                         (
                             Asked::LookUp(LookUp {
                                 directory,
@@ -359,11 +393,6 @@ impl<'de> Deserialize<'de> for Step {
                             }),
                             3,
                         )
-                    }
-                    _ => {
-                        return Err(de::Error::custom(format!(
-                            "kind of step is {kind:?}, allowed is pages, found or absent"
-                        )));
                     }
                 };
                 let (at, runs) = (next(&mut seq, used)?, next(&mut seq, used + 1)?);

@@ -1,5 +1,6 @@
 //! Finds the files of a profile, plans what to read of them, and reads it ahead.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -120,7 +121,9 @@ impl Replay {
                 Error::new(Action::Replay, Cause::ReplayPlace { source }).with_path(path.as_path())
             };
             let origin = Origin::directory(path).map_err(named)?;
-            profile = origin.narrow(&profile).map_err(named)?.into_owned();
+            if let Cow::Owned(narrowed) = origin.narrow(&profile).map_err(named)? {
+                profile = narrowed;
+            }
             places.insert(origin.root_of(&profile).map_err(named)?, path);
         }
         let mut roots = Vec::new();
