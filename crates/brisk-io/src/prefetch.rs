@@ -34,9 +34,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// If this many extents, spread over the whole list, are resident, nothing has to be read.
 const SAMPLES: usize = 16;
 
-/// After this many resident extents in a row, the prefetch is late and skips some.
-const LATE: usize = 8;
-
 /// How to prefetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -45,8 +42,7 @@ pub struct PrefetchOptions {
     pub threads: usize,
     /// The most bytes to ask for.
     pub budget: u64,
-    /// Skips extents for which it is too late, and gives up if everything is in memory. For a prefetch that
-    /// runs while the program does.
+    /// Begins with a look, and gives up if everything is in memory. For a prefetch that runs while the program does.
     pub race: bool,
     /// Whether somebody has seen that not everything is in memory. Otherwise a race begins with a look, which waits for the
     /// disk where something is missing.
@@ -71,7 +67,7 @@ impl PrefetchOptions {
         self
     }
 
-    /// Whether to skip extents that come too late, for a prefetch that runs while the program does.
+    /// Whether to begin with a look, for a prefetch that runs while the program does.
     #[must_use]
     pub fn race(mut self, yes: bool) -> Self {
         self.race = yes;
@@ -96,7 +92,7 @@ pub struct PrefetchCounts {
     pub extents: u64,
     /// Bytes that were in memory, or being read, already.
     pub resident: u64,
-    /// Bytes that were skipped, because many extents before them were resident.
+    /// Bytes that nobody looked at, because a look at some of them said that all are resident.
     pub passed: u64,
     /// Bytes of files that [`PrefetchFiles::open`] did not return.
     pub missing: u64,
@@ -145,10 +141,6 @@ struct Shared {
 #[derive(Debug)]
 struct Course {
     next: usize,
-    /// How many extents in a row were resident.
-    run: usize,
-    /// How many extents to skip next.
-    leap: usize,
     counts: PrefetchCounts,
 }
 
@@ -188,7 +180,6 @@ impl Prefetch {
         files: impl PrefetchFiles,
         paused: bool,
     ) -> io::Result<Self> {
-        let leap = 1;
         // For the kernel, a length of 0 means everything up to the end of the file.
         let extents = extents
             .into_iter()
@@ -202,8 +193,6 @@ impl Prefetch {
             is_late: OnceLock::new(),
             course: Mutex::new(Course {
                 next: 0,
-                run: 0,
-                leap,
                 counts: PrefetchCounts::default(),
             }),
         });
@@ -281,9 +270,10 @@ impl Shared {
             let is_late = || looks && self.all_resident(files);
             if *self.is_late.get_or_init(is_late) {
                 let mut course = self.course();
-                course.counts.passed += extent.len;
-                let (passed, end) = (course.next, self.extents.len());
-                course.pass(end - passed.min(end), self);
+                let rest = self.extents.get(course.next..).unwrap_or_default();
+                let rest = rest.iter().map(|e| e.len).sum::<u64>();
+                course.counts.passed += extent.len + rest;
+                course.next = self.extents.len();
                 break;
             }
             let Some(file) = files.open(&extent) else {
@@ -360,26 +350,11 @@ impl Shared {
 }
 
 impl Course {
-    /// Skips the next extents.
-    fn pass(&mut self, count: usize, shared: &Shared) {
-        let rest = shared.extents.get(self.next..).unwrap_or_default();
-        let passed = rest.get(..count).unwrap_or(rest);
-        self.counts.passed += passed.iter().map(|e| e.len).sum::<u64>();
-        self.next += passed.len();
-    }
-
     fn may_ask(&mut self, extent: &Extent, resident: bool, shared: &Shared) -> bool {
         if resident {
             self.counts.resident += extent.len;
-            self.run += 1;
-            if shared.options.race && self.run >= LATE {
-                self.pass(self.leap, shared);
-                // A program that is so far ahead stays ahead.
-                self.leap = self.leap.saturating_mul(2);
-            }
             return false;
         }
-        (self.run, self.leap) = (0, 1);
         let room = shared.options.budget.saturating_sub(self.counts.asked);
         if extent.len > room {
             let rest = shared.extents.get(self.next..).unwrap_or_default();
@@ -570,11 +545,7 @@ mod tests {
         assert_eq!((counts.asked, counts.passed), (0, 64 * page), "{counts:?}");
         // Without a look, it finds that out one by one.
         let counts = prefetch(&file, all.clone(), OPTIONS.known_missing(true));
-        assert!(counts.resident >= LATE as u64 * page, "{counts:?}");
-        assert_eq!(
-            (counts.asked, counts.resident + counts.passed),
-            (0, 64 * page)
-        );
+        assert_eq!((counts.asked, counts.resident), (0, 64 * page));
         let patient = PrefetchOptions {
             race: false,
             ..OPTIONS
@@ -609,26 +580,32 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_passes_over_what_is_resident() {
-        let file = file_of(256);
-        // Another program has read the first 200 pages, without read-ahead.
+    fn who_comes_late_asks_for_what_others_have_left_out() {
+        let file = file_of(64);
+        // Another program has read the first 40 pages but for two, without read-ahead.
         fadvise(&*file, 0, None, Advice::Random).unwrap();
-        file.read_exact_at(0, &mut vec![0; 200 * page_size()])
-            .unwrap();
+        let left_out = [9, 30];
+        for number in (0..40).filter(|number| !left_out.contains(number)) {
+            let at = number * page_size() as u64;
+            file.read_exact_at(at, &mut [0]).unwrap();
+        }
         if !tells(&file) {
             return;
         }
         let before = resident(&file);
-        assert!((200..230).contains(&before), "{before}");
-        let one = PrefetchOptions {
-            threads: 1,
-            ..OPTIONS
-        };
-        let counts = prefetch(&file, (0..256).map(page).collect(), one);
-        // It looked at 8, then at 1 of 2, of 3, of 5, ...: the last leap ends after the 200th.
-        let looked = counts.resident / page_size() as u64;
-        assert!((8..30).contains(&looked), "{counts:?}");
-        assert!(counts.passed > 0, "{counts:?}");
+        assert_eq!(before, 38);
+        let page_len = page_size() as u64;
+        let counts = prefetch(
+            &file,
+            (0..64).map(page).collect(),
+            OPTIONS.known_missing(true),
+        );
+        assert_eq!(
+            (counts.asked, counts.resident),
+            (26 * page_len, 38 * page_len),
+            "{counts:?}"
+        );
+        assert_eq!(resident(&file), 64);
     }
 
     #[test]

@@ -56,8 +56,7 @@ pub struct Replay {
     is_charge_known: Vec<bool>,
     /// The most bytes to ask for. Half of the free memory is always a limit.
     pub budget: Option<u64>,
-    /// Whether this runs while the program starts. If so, the replay skips pages for which it is too late,
-    /// and gives up if all pages are in memory.
+    /// Whether this runs while the program starts. If so, the replay gives up if all pages are in memory.
     pub race: bool,
     /// Threads that ask for pages. Default: 4.
     pub threads: NonZeroUsize,
