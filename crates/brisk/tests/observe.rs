@@ -392,11 +392,15 @@ fn a_long_launch_waits_for_its_replay_unless_all_is_in_memory() {
             // The last one becomes the program, which waits in its own way.
             let of_brisk = calls.rsplit_once("\nexecve(").unwrap().0;
             let of_one_file = |call: &&str| call.starts_with("p") && call.contains("}], 1, ");
-            of_brisk.lines().filter(of_one_file).count()
+            let waits = of_brisk.lines().filter(of_one_file).count();
+            let said = String::from_utf8_lossy(&run.stderr);
+            (waits, format!("{calls}{said}"))
         };
-        assert_eq!(waits(), 0, "all is in memory");
+        let (in_memory, told) = waits();
+        assert_eq!(in_memory, 0, "all is in memory: {told}");
         evict_and_prove(&big).unwrap();
-        assert_eq!(waits(), usize::from(is_long));
+        let (from_disk, told) = waits();
+        assert_eq!(from_disk, usize::from(is_long), "{told}");
     }
 }
 

@@ -424,7 +424,7 @@ impl LearnedPacks {
 
     fn write_start(&self, key: &str, reads: StartReads) -> io::Result<()> {
         let text = format!("{} {}", reads.ahead, reads.own);
-        fs::write(self.reach(&format!("{key}.start")), text)
+        self.put(&format!("{key}.start"), text)
     }
 
     /// What `write_start` has noted. None if there is nothing, or if it is damaged.
@@ -460,7 +460,7 @@ impl LearnedPacks {
                 return Ok(());
             }
             if launches < MOST_LAUNCHES {
-                return fs::write(self.reach(&format!("{key}.more")), own.to_string());
+                return self.put(&format!("{key}.more"), own.to_string());
             }
             // The sample is written with the profile.
             let added = self.modified(key, "sample");
@@ -614,23 +614,27 @@ impl LearnedPacks {
                         LeftAlone::Short => IS_SHORT,
                     };
                     let text = format!("{}{why}", times.saturating_add(1));
-                    fs::write(self.reach(&small), text)?;
+                    self.put(&small, text)?;
                 }
                 None => self.unlink(&small)?,
             }
+            let more = format!("{key}.more");
+            let is_complete = whole || left_alone.is_some() || is_full;
+            if adds && !is_complete {
+                self.put(&more, "0")?;
+            }
+            // What belongs to a profile comes before it: a launch may use it at once, and to put it on the disk may take
+            // seconds.
             if adds_any {
+                self.put(&format!("{key}.sample"), Sample::of(profile).to_bytes())?;
                 let path = self.reach(&format!("{key}.profile"));
                 profile.write(path).map_err(io::Error::other)?;
-                let sample = Sample::of(profile).to_bytes();
-                fs::write(self.reach(&format!("{key}.sample")), sample)?;
             }
             if adds {
                 // An earlier launch may have requested another recording meanwhile.
                 self.unlink(&format!("{key}.settled"))?;
-                let more = format!("{key}.more");
-                match whole || left_alone.is_some() || is_full {
-                    true => self.unlink(&more)?,
-                    false => fs::write(self.reach(&more), "0")?,
+                if is_complete {
+                    self.unlink(&more)?;
                 }
             } else {
                 self.settle(key)?;
@@ -668,10 +672,7 @@ impl LearnedPacks {
         let set = || match limit {
             None => self.unlink(LIMIT),
             Some(limit) => {
-                // In one step, for whoever reads it meanwhile.
-                let new = format!("{TEMPORARY}{LIMIT}-{}", getpid().as_raw_nonzero());
-                fs::write(self.reach(&new), format!("{limit}\n"))?;
-                renameat(&self.fd, &new, &self.fd, LIMIT)?;
+                self.put(LIMIT, format!("{limit}\n"))?;
                 self.keep_within(limit)
             }
         };
@@ -785,6 +786,13 @@ impl LearnedPacks {
             self.unlink(&format!("{key}.{kind}"))?;
         }
         Ok(())
+    }
+
+    /// Writes a small file in one step, for whoever reads it meanwhile. After a crash it may be empty.
+    fn put(&self, name: &str, content: impl AsRef<[u8]>) -> io::Result<()> {
+        let new = format!("{TEMPORARY}{name}-{}", getpid());
+        fs::write(self.reach(&new), content)?;
+        Ok(renameat(&self.fd, &new, &self.fd, name)?)
     }
 
     fn unlink(&self, name: &str) -> io::Result<()> {
@@ -1149,6 +1157,34 @@ mod tests {
         // A start looks at the new profile, not at that of before.
         let sample = fs::read(packs.path.join("a.sample")).expect("kept");
         assert_eq!(sample, Sample::of(&known).to_bytes());
+    }
+
+    #[test]
+    fn a_profile_comes_after_what_belongs_to_it() {
+        let profile = profile(&[("0", SMALL)]);
+        for (kind, wholeness) in [
+            ("sample", Wholeness::Whole),
+            ("more", Wholeness::WithGaps { read: 0 }),
+        ] {
+            let (_dir, packs) = packs();
+            let there = packs.path.join(format!("a.{kind}"));
+            // No file takes the place of a directory.
+            fs::create_dir(&there).expect("room");
+            let keep = || {
+                let (of, program) = (LearnedOf::Program, Path::new("/usr/bin/app"));
+                let recording = ObservedLaunch {
+                    wholeness,
+                    ..whole(&profile)
+                };
+                packs.keep_profile("a", of, program, recording, 1 << 20)
+            };
+            assert!(keep().is_err(), "{kind}");
+            assert!(packs.profile("a").is_none(), "{kind}");
+            fs::remove_dir(&there).expect("ours");
+            keep().expect("room");
+            assert!(packs.profile("a").is_some(), "{kind}");
+            assert!(there.is_file(), "{kind}");
+        }
     }
 
     #[test]
