@@ -70,6 +70,7 @@ let never = session.exec(|notice| eprintln!("{notice:?}"))?;
 #![deny(unsafe_code)]
 
 mod beneath;
+mod chosen_names;
 mod confinement;
 mod error;
 mod fuse;

@@ -2,14 +2,15 @@
 System calls that have no safe wrapper: the ioctls of loop devices (linux/loop.h) and of FUSE channels
 (linux/fuse.h), `unshare`, fanotify, those that start processes: `fork`, `close_range`, `signal`, `_exit`, and those of a
 process that limits itself: the handler of refused calls, the priority of its reads, and its scheduling. And `ptrace` and
-`userfaultfd`, by which launches are observed, and `prctl`, by which a process says what its arguments are.
+`userfaultfd`, by which launches are observed, `bpf`, by which the whole system is, and `prctl`, by which a process says what
+its arguments are.
 
 The meaning of an ioctl's number depends on the driver behind the descriptor. So each descriptor is in a type that has
 checked its device: [`LoopControl`] and [`LoopNode`].
 */
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr;
@@ -331,6 +332,116 @@ pub(crate) fn start_child(main: impl FnOnce() -> i32) -> io::Result<Pid> {
         // Unwinding past this point would run the parent's code.
         None => exit_now(catch_unwind(AssertUnwindSafe(main)).unwrap_or(101)),
     }
+}
+
+/// A queue in the kernel of values of `LEN` bytes (`BPF_MAP_TYPE_QUEUE`, Linux 4.20). A [`Probe`] fills it.
+#[derive(Debug)]
+pub(crate) struct BpfQueue<const LEN: usize>(OwnedFd);
+
+impl<const LEN: usize> BpfQueue<LEN> {
+    /// Makes an empty queue for `most` values. EPERM without root, ENOSYS or EINVAL if the kernel has none.
+    pub(crate) fn new(most: u32) -> Result<Self> {
+        const MAP_CREATE: c_int = 0;
+        const TYPE_QUEUE: u32 = 22;
+        let len = u32::try_from(LEN).map_err(|_| Errno::INVAL)?;
+        // The type of the map, the sizes of a key and of a value, and how many there are.
+        let mut attributes = BpfAttributes::default();
+        attributes.0[0] = pair(TYPE_QUEUE, 0);
+        attributes.0[1] = pair(len, most);
+        // SAFETY: making a map reads numbers only.
+        unsafe { bpf_descriptor(MAP_CREATE, &mut attributes) }.map(Self)
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Takes the value that has been there longest. False if the queue is empty.
+    pub(crate) fn take(&self, value: &mut [u8; LEN]) -> Result<bool> {
+        const MAP_LOOKUP_AND_DELETE_ELEM: c_int = 21;
+        let mut attributes = BpfAttributes::default();
+        attributes.0[0] = pair(self.0.as_raw_fd().unsigned_abs(), 0);
+        attributes.0[2] = value.as_mut_ptr().expose_provenance() as u64;
+        // SAFETY: the map is a queue of values of `LEN` bytes, as `new` makes it. A queue has no keys. The kernel writes one
+        // value to the address, which lives through the call.
+        match unsafe { bpf(MAP_LOOKUP_AND_DELETE_ELEM, &mut attributes) } {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// A program in the kernel that runs at one of its tracepoints, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    _attached: OwnedFd,
+}
+
+impl Probe {
+    /// Has the kernel check a program of these instructions (`struct bpf_insn`), and run it at the tracepoint `name`. EPERM
+    /// without root, or if the system is locked down.
+    pub(crate) fn at_tracepoint(name: &CStr, instructions: &[u64]) -> Result<Self> {
+        const PROG_LOAD: c_int = 5;
+        const RAW_TRACEPOINT_OPEN: c_int = 17;
+        const TYPE_RAW_TRACEPOINT: u32 = 17;
+        // The kernel lets only programs with such a licence read the memory of others.
+        const LICENCE: &CStr = c"Dual MIT/GPL";
+        let count = u32::try_from(instructions.len()).map_err(|_| Errno::INVAL)?;
+        let mut attributes = BpfAttributes::default();
+        attributes.0[0] = pair(TYPE_RAW_TRACEPOINT, count);
+        attributes.0[1] = instructions.as_ptr().expose_provenance() as u64;
+        attributes.0[2] = LICENCE.as_ptr().expose_provenance() as u64;
+        // SAFETY: the kernel reads `count` instructions and the licence, which ends with a zero byte. Both live through the
+        // call. It refuses a program that could do harm.
+        let program = unsafe { bpf_descriptor(PROG_LOAD, &mut attributes) }?;
+        let mut attributes = BpfAttributes::default();
+        attributes.0[0] = name.as_ptr().expose_provenance() as u64;
+        attributes.0[1] = pair(program.as_raw_fd().unsigned_abs(), 0);
+        // SAFETY: the kernel reads the name, which ends with a zero byte and lives through the call.
+        let attached = unsafe { bpf_descriptor(RAW_TRACEPOINT_OPEN, &mut attributes) }?;
+        // What is attached keeps the program.
+        Ok(Self {
+            _attached: attached,
+        })
+    }
+}
+
+/// The first bytes of `union bpf_attr`. The kernel takes those that are not there for zero (bpf(2)).
+#[repr(C)]
+#[derive(Default)]
+struct BpfAttributes([u64; 8]);
+
+/// Two neighbouring fields of 32 bits.
+fn pair(first: u32, second: u32) -> u64 {
+    let [a, b, c, d] = first.to_ne_bytes();
+    let [e, f, g, h] = second.to_ne_bytes();
+    u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// # Safety
+///
+/// What the attributes have addresses of must be as the command needs it.
+unsafe fn bpf(command: c_int, attributes: &mut BpfAttributes) -> Result<c_int> {
+    let len = size_of::<BpfAttributes>();
+    // SAFETY: the kernel reads and writes at most `len` bytes of the attributes. The caller answers for the rest.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attributes), len) };
+    match c_int::try_from(result) {
+        Ok(result) if result >= 0 => Ok(result),
+        _ => Err(last_errno()),
+    }
+}
+
+/// A command that makes a descriptor, which is closed when a program is executed.
+///
+/// # Safety
+///
+/// As for [`bpf`], and the command must make a descriptor.
+unsafe fn bpf_descriptor(command: c_int, attributes: &mut BpfAttributes) -> Result<OwnedFd> {
+    // SAFETY: the caller answers for the attributes.
+    let fd = unsafe { bpf(command, attributes) }?;
+    // SAFETY: the call has just made this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// A fanotify group that reports which files are opened. EPERM without root, ENOSYS if the kernel has no

@@ -87,7 +87,7 @@ impl Files {
     }
 }
 
-/// The names below the directory `here` that were looked up.
+/// The names below the directory `here` that were looked up, with `!` before those that were absent.
 fn names(profile: &Profile, here: &Path) -> Vec<String> {
     let here = here.canonicalize().unwrap();
     let steps = profile.steps().iter();
@@ -95,13 +95,16 @@ fn names(profile: &Profile, here: &Path) -> Vec<String> {
         Asked::LookUp(look_up) => Some(look_up),
         _ => None,
     });
-    let paths = looked_up.map(|look_up| {
-        assert!(look_up.found, "{look_up:?}");
+    let below = looked_up.filter_map(|look_up| {
         let directory = &profile.directories()[look_up.directory as usize];
         let root = &profile.roots()[directory.root as usize];
-        root.path.join(&directory.path).join(&look_up.name)
+        let path = root.path.join(&directory.path).join(&look_up.name);
+        let name = path.strip_prefix(&here).ok()?.to_str()?;
+        Some(match look_up.found {
+            true => name.to_owned(),
+            false => format!("!{name}"),
+        })
     });
-    let below = paths.filter_map(|path| Some(path.strip_prefix(&here).ok()?.to_str()?.to_owned()));
     below.collect()
 }
 
@@ -210,6 +213,47 @@ fn names_that_were_opened_are_recorded() {
             // The page of `one` is in the profile, and its name with it.
             let found = ["empty", "sub", "gone", "one", "other"].map(count);
             assert_eq!(found, [1, 1, 0, 0, by_others], "{names:?}");
+        }
+    });
+}
+
+#[test]
+fn names_that_were_only_looked_up_are_recorded() {
+    watched(|| {
+        let files = Files::new();
+        fs::write(files.path("empty"), "").unwrap();
+        std::os::unix::fs::symlink("sub", files.path("link")).unwrap();
+        // One process is over before anybody looks at it.
+        let script = "test -e empty; test -e none; test -e none/below; test -e link/none; test -e made; : > made; \
+            cd sub; test -e relative; test -e ./three; cd ..; (test -e $PWD/brief); touch ready; \
+            while ! [ -e read ]; do sleep 0.01; done";
+        for (options, by_others) in [(&[][..], 0), (&["--all-processes"], 1)] {
+            for name in ["made", "ready", "read"] {
+                fs::remove_file(files.path(name)).ok();
+            }
+            let options = [&["--keep-cache"], options].concat();
+            let mut brisk = files.tracing(&options, script).spawn().unwrap();
+            wait_until("it starts", || files.path("ready").exists());
+            assert!(!files.path("other").exists());
+            fs::write(files.path("read"), "").unwrap();
+            assert!(brisk.wait().unwrap().success());
+            let profile = Profile::open(files.path("profile"), &Limits::default()).unwrap();
+            let names = names(&profile, &files.path(""));
+            let count = |name: &str| names.iter().filter(|one| *one == name).count();
+            let expected = [
+                "empty",
+                "!none",
+                "!sub/none",
+                "!sub/relative",
+                "sub/three",
+                "!brief",
+            ];
+            assert_eq!(expected.map(count), [1; 6], "{names:?}");
+            assert_eq!(count("!other"), by_others, "{names:?}");
+            // It was not there before, and is now, or the other way around.
+            for name in ["made", "!made", "!read", "read", "!none/below"] {
+                assert_eq!(count(name), 0, "{names:?}");
+            }
         }
     });
 }

@@ -80,10 +80,7 @@ mod old {
         STAT = SYS_stat;
     }
 
-    /// Looks up the path in its first argument, from the working directory.
-    pub(super) fn looks_up(call: u64) -> bool {
-        matches!(call, ACCESS | LSTAT | OPEN | READLINK | STAT)
-    }
+    pub(super) const LOOK_UPS: [u64; 5] = [ACCESS, LSTAT, OPEN, READLINK, STAT];
 
     pub(super) fn opens(call: u64) -> bool {
         call == OPEN
@@ -96,9 +93,7 @@ mod old {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod old {
-    pub(super) fn looks_up(_call: u64) -> bool {
-        false
-    }
+    pub(super) const LOOK_UPS: [u64; 0] = [];
 
     pub(super) fn opens(_call: u64) -> bool {
         false
@@ -108,6 +103,14 @@ mod old {
         false
     }
 }
+
+/// Calls that look up the path in their second argument, in the directory of the first.
+pub(crate) const LOOK_UPS_IN_DIRECTORY: [u64; 7] = [
+    OPENAT, OPENAT2, NEWFSTATAT, STATX, FACCESSAT, FACCESSAT2, READLINKAT,
+];
+
+/// Calls that look up the path in their first argument, from the working directory.
+pub(crate) const LOOK_UPS: &[u64] = &old::LOOK_UPS;
 
 /// What `mmap` does without a file.
 const MAP_ANONYMOUS: u64 = libc::MAP_ANONYMOUS as u64;
@@ -127,12 +130,12 @@ impl Call {
     /// The directory and the address of the path that it looks up.
     fn path(&self) -> Option<(i32, u64)> {
         let [first, second, ..] = self.arguments;
-        match self.number {
-            OPENAT | OPENAT2 | NEWFSTATAT | STATX | FACCESSAT | FACCESSAT2 | READLINKAT => {
-                Some((descriptor(first), second))
-            }
-            call if old::looks_up(call) => Some((libc::AT_FDCWD, first)),
-            _ => None,
+        if LOOK_UPS_IN_DIRECTORY.contains(&self.number) {
+            Some((descriptor(first), second))
+        } else if LOOK_UPS.contains(&self.number) {
+            Some((libc::AT_FDCWD, first))
+        } else {
+            None
         }
     }
 

@@ -3,24 +3,18 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brisk_image::profile::{Named, ProfileBuilder, Ready, Recorded, RootId, RootKind};
 
+use crate::chosen_names::{self, ChosenNames};
 use crate::mount_table::{MountEntry, mounts};
 use crate::trace::is_on_disk;
 
 /// How many names are remembered at most: some 100 MB.
 const MOST: usize = 1 << 19;
-
-/// Of so many names of a directory each is noted, and of its other files one in [`OTHERS`]: the kernel reads 16 inodes and more
-/// at once, and a replay of thousands of names takes longer than they save. The inodes of directories lie apart, so each is noted.
-const FIRST: u32 = 8;
-const OTHERS: u64 = 8;
 
 /// The numbers of directories have this bit, so that they are none of a file.
 const DIRECTORY: u64 = 1 << 63;
@@ -39,8 +33,7 @@ pub(super) struct Files {
     known_directories: Vec<Named>,
     /// Digests of the names that were looked up, with what was found.
     looked_up: HashSet<u64>,
-    /// How many names of each directory were looked up.
-    names: HashMap<FileId, u32>,
+    chosen: ChosenNames<FileId>,
     /// Files that were mapped.
     mapped: HashSet<PathBuf>,
 }
@@ -173,23 +166,16 @@ impl Files {
 
     /// Notes that the launch looked up an absolute path.
     pub(super) fn looked_up(&mut self, path: &Path, found: bool, at: Duration) {
-        let mut digest = DefaultHasher::new();
-        (path.as_os_str().as_bytes(), found).hash(&mut digest);
-        // The same in every launch.
-        let digest = digest.finish();
+        let digest = chosen_names::digest(path, found);
         if self.looked_up.len() >= MOST || !self.looked_up.insert(digest) {
             return;
         }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return;
         };
-        if let Some(directory) = self.directory(parent) {
-            let names = self.names.entry(directory).or_default();
-            *names = names.saturating_add(1);
-            let is_chosen = *names <= FIRST || digest.is_multiple_of(OTHERS);
-            if !(is_chosen || found && is_directory(path)) {
-                return;
-            }
+        if let Some(directory) = self.directory(parent)
+            && self.chosen.chooses(directory, path, found, digest)
+        {
             let FileId { root, number } = directory;
             self.builder.look_up(root, number, name, found, at);
         }
@@ -212,14 +198,10 @@ impl Files {
     }
 }
 
-/// Whether a directory is at this path, which is not followed if it is a link.
-fn is_directory(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_dir())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chosen_names::FIRST;
     use brisk_image::profile::Asked;
 
     #[test]

@@ -35,6 +35,9 @@ mod process;
 mod watch;
 mod yama;
 
+pub(crate) use self::calls::{LOOK_UPS, LOOK_UPS_IN_DIRECTORY};
+pub(crate) use self::process::{absolute, directory_of};
+
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -21,6 +21,30 @@ const SHORT: u64 = 2 << 20;
 /// Bytes of a page, the smallest that any system has: memory may end at each.
 const PAGE: u64 = 4096;
 
+/// The absolute path that a call means whose directory is `base`. None if there is none, or if it goes up: then it may mean
+/// anything.
+pub(crate) fn absolute(path: &Path, base: impl FnOnce() -> Option<PathBuf>) -> Option<PathBuf> {
+    if path.as_os_str().is_empty() || path.components().any(|part| part.as_os_str() == "..") {
+        return None;
+    }
+    if path.is_absolute() {
+        return Some(path.to_owned());
+    }
+    let base = base()?;
+    // `.` is no name.
+    let path = path.strip_prefix(".").unwrap_or(path);
+    base.is_absolute().then(|| base.join(path))
+}
+
+/// What a process has at this descriptor, or its working directory for `AT_FDCWD`. None if it has ended.
+pub(crate) fn directory_of(process: i32, descriptor: i32) -> Option<PathBuf> {
+    let link = match descriptor {
+        libc::AT_FDCWD => format!("/proc/{process}/cwd"),
+        _ => format!("/proc/{process}/fd/{descriptor}"),
+    };
+    fs::read_link(link).ok()
+}
+
 /// A process: all threads that share memory.
 #[derive(Debug, Default)]
 pub(super) struct Process {
@@ -84,26 +108,17 @@ impl Process {
         None
     }
 
-    /// The absolute path that a call means. None if there is none, or if it goes up: then it may mean anything.
+    /// The absolute path that a call means. None as for [`absolute`].
     pub(super) fn absolute(&mut self, directory: i32, path: &Path) -> Option<PathBuf> {
-        if path.as_os_str().is_empty() || path.components().any(|part| part.as_os_str() == "..") {
-            return None;
-        }
-        if path.is_absolute() {
-            return Some(path.to_owned());
-        }
-        let base = match directory {
+        absolute(path, || match directory {
             libc::AT_FDCWD => {
                 if self.cwd.is_none() {
-                    self.cwd = fs::read_link(format!("/proc/{}/cwd", self.number)).ok();
+                    self.cwd = directory_of(self.number, directory);
                 }
-                self.cwd.clone()?
+                self.cwd.clone()
             }
-            _ => fs::read_link(self.descriptor(directory)).ok()?,
-        };
-        // `.` is no name.
-        let path = path.strip_prefix(".").unwrap_or(path);
-        base.is_absolute().then(|| base.join(path))
+            _ => directory_of(self.number, directory),
+        })
     }
 
     /// It has another working directory.

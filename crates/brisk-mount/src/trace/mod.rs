@@ -12,6 +12,9 @@ A new mount has nothing in the page cache, so each recording sees every request 
 have been read before.
 */
 
+mod asked_names;
+mod look_up_probe;
+mod looked_up_names;
 mod mapped_files;
 mod mounts;
 mod opened_files;
@@ -89,7 +92,7 @@ pub struct Trace {
 ///
 /// The page cache is emptied first, and the disks' read-ahead is lowered during the recording, so other
 /// programs are slower for that time. Files that other programs have mapped or in use stay in memory, and are
-/// not recorded. Look-ups of names are not recorded either.
+/// not recorded. Names that are looked up are recorded if the kernel tells of them ([`Traced::has_look_ups`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SystemTrace {
@@ -124,6 +127,9 @@ pub struct Traced {
     pub dropped: u64,
     /// How many files are left out, because they were written while the whole system was traced.
     pub written: u64,
+    /// Whether names that were only looked up are recorded, and those that do not exist. False if the whole system was traced,
+    /// and the kernel did not tell of them.
+    pub has_look_ups: bool,
     /// About how many bytes the launch had mapped of files that are not in the profile, because they lie outside of the
     /// image and the trees. 0 if the whole system was traced.
     pub outside: u64,

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::asked_names::{Asked, AskedNames};
 use crate::error::Cause;
 use crate::mount_table::{MountEntry, mounts};
 use crate::syscalls::{opened_files, watch_file_system, watch_opens};
@@ -21,29 +22,22 @@ const DISKLESS: [&str; 7] = [
     "btrfs", "bcachefs", "nfs", "nfs4", "cifs", "ceph", "virtiofs",
 ];
 
-/// How many names of files are kept, and how many of what traced processes have opened: about 200 MB for each.
+/// How many names of files are kept: about 200 MB.
 const MAX_NAMES: usize = 1 << 20;
 
 pub(super) struct OpenedFiles {
     group: OwnedFd,
     /// By device and inode, as `stat` shows them.
     names: HashMap<(u64, u64), PathBuf>,
-    /// What traced processes have opened, when for the first time, and as which one.
-    opened: HashMap<PathBuf, (Duration, usize)>,
-}
-
-/// A file or directory that a traced process opened, the first time.
-pub(super) struct Opened {
-    pub(super) path: PathBuf,
-    /// On the clock of the caller.
-    pub(super) at: Duration,
+    opened: AskedNames,
 }
 
 /// What was seen of files that were opened.
 pub(super) struct Names {
     /// The names of files, by device and inode.
     pub(super) of_files: HashMap<(u64, u64), PathBuf>,
-    pub(super) opened: Vec<Opened>,
+    /// What traced processes have opened.
+    pub(super) opened: Vec<Asked>,
 }
 
 /// File systems whose files lie on the disks of others, or of which the kernel's events do not tell.
@@ -91,16 +85,12 @@ impl OpenedFiles {
         Ok(Self {
             group,
             names: HashMap::new(),
-            opened: HashMap::new(),
+            opened: AskedNames::default(),
         })
     }
 
-    /// Records which files were opened `at` about this time, and which of them by traced processes. False if there were none.
-    pub(super) fn read(
-        &mut self,
-        at: Duration,
-        mut is_traced: impl FnMut(i32) -> bool,
-    ) -> rustix::io::Result<bool> {
+    /// Notes which files were opened `at` about this time. False if there were none.
+    pub(super) fn read(&mut self, at: Duration) -> rustix::io::Result<bool> {
         let files = opened_files(self.group.as_fd())?;
         let some = !files.is_empty();
         for (file, pid) in files {
@@ -111,32 +101,31 @@ impl OpenedFiles {
             let id = (metadata.dev(), metadata.ino());
             let is_unnamed =
                 metadata.is_file() && self.names.len() < MAX_NAMES && !self.names.contains_key(&id);
-            let is_traced = self.opened.len() < MAX_NAMES && is_traced(pid);
-            if !is_unnamed && !is_traced {
-                continue;
-            }
             let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else {
                 continue;
             };
             if is_unnamed {
                 self.names.insert(id, path.clone());
             }
-            if is_traced {
-                let number = self.opened.len();
-                self.opened.entry(path).or_insert((at, number));
-            }
+            let asked = Asked {
+                path,
+                found: true,
+                at,
+            };
+            self.opened.add(pid, asked);
         }
         Ok(some)
     }
 
+    /// Keeps what traced processes have opened. The names of files stay in any case.
+    pub(super) fn settle(&mut self, is_traced: impl Fn(i32) -> bool) {
+        self.opened.settle(is_traced);
+    }
+
     pub(super) fn into_names(self) -> Names {
-        let mut opened: Vec<_> = self.opened.into_iter().collect();
-        opened.sort_unstable_by_key(|(_, (_, number))| *number);
-        let opened = opened.into_iter();
-        let opened = opened.map(|(path, (at, _))| Opened { path, at }).collect();
         Names {
             of_files: self.names,
-            opened,
+            opened: self.opened.into_names(),
         }
     }
 }

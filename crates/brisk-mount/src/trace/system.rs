@@ -7,12 +7,13 @@ a page, because pages that the kernel reads ahead would cause events too. The ke
 ([`tracefs`]); the names come from watching which files are opened ([`opened_files`]). A separate process restores
 everything ([`restorer`]).
 
-Looking up a name causes no event. So the profile has only look-ups of names that were found and opened, as far as the process
-that opened them still lived when that was noticed, or was known before.
+Looking up a name causes no event. Which names are looked up, a program in the kernel tells ([`look_up_probe`]). Where the
+kernel runs none, the profile has only names that were opened. Which processes are traced, the kernel's events of processes
+tell, because a process may have ended when its names are read.
 */
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -28,9 +29,12 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::WholeSystem;
+use super::asked_names::Asked;
+use super::looked_up_names::LookedUpNames;
 use super::opened_files::{Names, OpenedFiles, is_watched};
 use super::restorer::{Change, Restorer};
-use super::tracefs::{CachedPages, Instance, Tracefs};
+use super::tracefs::{CachedPages, Event, Instance, Tracefs};
+use crate::chosen_names::{self, ChosenNames};
 use crate::error::Cause;
 use crate::mount_table::{MountEntry, mounts};
 
@@ -45,6 +49,9 @@ const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
+
+/// The longest tick of the kernel's clock (`CONFIG_HZ`).
+const TICK: Duration = Duration::from_millis(10);
 
 /// Set in numbers of directories, clear in those of files.
 const OF_DIRECTORIES: u64 = 1 << 63;
@@ -65,7 +72,7 @@ pub(super) struct System {
 }
 
 enum Reader {
-    Ready(Instance, OpenedFiles),
+    Ready(Box<(Instance, Watches)>),
     Running(Running),
     Done,
 }
@@ -75,11 +82,28 @@ struct Running {
     thread: JoinHandle<io::Result<Collected>>,
 }
 
+/// What tells of names.
+struct Watches {
+    opened: OpenedFiles,
+    /// None if the kernel does not tell of look-ups.
+    looked_up: Option<LookedUpNames>,
+}
+
 /// The result of reading.
 struct Collected {
     events: Vec<CachedPages>,
     lost: u64,
     names: Names,
+    looked_up: Option<Vec<Asked>>,
+}
+
+/// What was recorded, and what is missing.
+pub(super) struct RecordedLaunch {
+    pub(super) recorded: Recorded,
+    /// How many files are left out because they were written meanwhile.
+    pub(super) written: u64,
+    /// Whether the kernel told which names were looked up.
+    pub(super) has_look_ups: bool,
 }
 
 /// A file that had pages read.
@@ -108,6 +132,8 @@ impl System {
             .map_err(|e| Cause::io("start the process that puts the system back", e))?;
         let instance = tracefs.instance()?;
         let mut opened = OpenedFiles::watch()?;
+        // Without it, some names are missing, and the caller is told.
+        let mut looked_up = LookedUpNames::watch().ok();
         for change in &slow {
             if let Change::File { path, becomes, .. } = change {
                 // If a device has disappeared meanwhile, nothing is read from it.
@@ -121,11 +147,16 @@ impl System {
         }
         // What others have opened meanwhile is no part of the launch.
         let named = |e: Errno| Cause::io("read which files were opened", e);
-        while opened.read(Duration::ZERO, |_| false).map_err(named)? {}
+        while opened.read(Duration::ZERO).map_err(named)? {}
+        opened.settle(|_| false);
+        if let Some(looked_up) = &mut looked_up {
+            looked_up.read().map_err(named)?;
+            looked_up.settle(|_| false);
+        }
         Ok(Self {
             started: now(),
             all_processes: plan.all_processes,
-            reader: Reader::Ready(instance, opened),
+            reader: Reader::Ready(Box::new((instance, Watches { opened, looked_up }))),
             _tracefs: tracefs,
             _restorer: restorer,
         })
@@ -134,35 +165,34 @@ impl System {
     /// The directory that [`Instance::follow`] needs in the program's process.
     pub(super) fn directory(&self) -> PathBuf {
         match &self.reader {
-            Reader::Ready(instance, _) => instance.directory().to_owned(),
+            Reader::Ready(ready) => ready.0.directory().to_owned(),
             _ => PathBuf::new(),
         }
     }
 
     /// Starts reading, in a thread.
     pub(super) fn start(&mut self) -> Result<(), Cause> {
-        let Reader::Ready(instance, opened) = std::mem::replace(&mut self.reader, Reader::Done)
-        else {
+        let Reader::Ready(ready) = std::mem::replace(&mut self.reader, Reader::Done) else {
             return Err(Cause::TracerLost);
         };
+        let (instance, watches) = *ready;
         let is_cut = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_cut);
         let all = self.all_processes;
         let thread = thread::Builder::new()
             .name("brisk-events".into())
-            .spawn(move || collect(instance, opened, all, &seen))
+            .spawn(move || collect(instance, watches, all, &seen))
             .map_err(|e| Cause::io("start a thread", e))?;
         self.reader = Reader::Running(Running { is_cut, thread });
         Ok(())
     }
 
-    /// Cuts the recording, and makes a profile from it. Also returns how many files are left out because they
-    /// were written meanwhile.
+    /// Cuts the recording, and makes a profile from it.
     pub(super) fn cut(
         &mut self,
         command: Vec<OsString>,
         by: String,
-    ) -> Result<(Recorded, u64), Cause> {
+    ) -> Result<RecordedLaunch, Cause> {
         let Reader::Running(running) = std::mem::replace(&mut self.reader, Reader::Done) else {
             return Err(Cause::TracerLost);
         };
@@ -213,14 +243,17 @@ fn read_aheads() -> io::Result<Vec<Change>> {
 /// Reads until the recording is cut, and then everything that is left.
 fn collect(
     mut instance: Instance,
-    mut opened: OpenedFiles,
+    watches: Watches,
     all_processes: bool,
     is_cut: &AtomicBool,
 ) -> io::Result<Collected> {
+    let Watches {
+        mut opened,
+        mut looked_up,
+    } = watches;
     let mut events = Vec::new();
     let mut dropped = 0u64;
     let own = std::process::id().cast_signed();
-    // All that were seen, because one that has ended may have opened something just before.
     let mut followed = HashSet::new();
     loop {
         let was_cut = is_cut.load(Ordering::Acquire);
@@ -229,34 +262,36 @@ fn collect(
         }
         loop {
             // Names first, because the events of a file come after it was opened.
-            let mut is_fresh = false;
-            let is_traced = |pid| {
-                if all_processes {
-                    return pid != own;
-                }
-                // Read behind the event, so that a process which has just begun is in it.
-                if !followed.contains(&pid) && !is_fresh {
-                    followed.extend(instance.followed());
-                    is_fresh = true;
-                }
-                followed.contains(&pid)
+            let some_opened = opened.read(now())?;
+            let some_looked_up = match &mut looked_up {
+                Some(looked_up) => looked_up.read()?,
+                None => false,
             };
-            let some_opened = opened.read(now(), is_traced)?;
-            let some_read = instance.read(|event| match events.len() < MAX_EVENTS {
-                true => events.push(event),
-                false => dropped = dropped.saturating_add(1),
+            let some_read = instance.read(|event| match event {
+                Event::Begins(process) => _ = followed.insert(process),
+                Event::Cached(pages) if events.len() < MAX_EVENTS => events.push(pages),
+                Event::Cached(_) => dropped = dropped.saturating_add(1),
             })?;
-            if !some_opened && !some_read {
+            if !some_opened && !some_looked_up && !some_read {
                 break;
             }
         }
+        // The event of a process comes before anything that it does.
+        let is_traced = |process| match all_processes {
+            true => process != own,
+            false => followed.contains(&process),
+        };
+        opened.settle(is_traced);
+        if let Some(looked_up) = &mut looked_up {
+            looked_up.settle(is_traced);
+        }
         if was_cut {
             let lost = instance.lost()?.saturating_add(dropped);
-            let names = opened.into_names();
             return Ok(Collected {
                 events,
                 lost,
-                names,
+                names: opened.into_names(),
+                looked_up: looked_up.map(LookedUpNames::into_names),
             });
         }
         let mut fds = [
@@ -275,7 +310,7 @@ impl Collected {
         started: Duration,
         command: Vec<OsString>,
         ready: Ready,
-    ) -> Result<(Recorded, u64), Cause> {
+    ) -> Result<RecordedLaunch, Cause> {
         let began = wall_clock().saturating_sub(now().saturating_sub(started));
         let files = files(&self.names.of_files, mounts, began);
         let own_path = fs::read_link("/proc/self/exe").ok();
@@ -321,22 +356,34 @@ impl Collected {
             .chain(of_written.map(|file| &*file.path))
             .chain(own_path.as_deref())
             .collect();
-        let opened = self.names.opened.iter();
-        let opened = opened.filter(|opened| !passed_over.contains(&*opened.path));
+        let has_look_ups = self.looked_up.is_some();
+        let mut places = Places::new(mounts, began);
+        let mut chosen = ChosenNames::default();
+        let mut noted = HashSet::new();
         let mut directories = Vec::new();
         let mut numbers = HashMap::new();
-        for (opened, place) in
-            opened.filter_map(|one| Some((one, Place::of(&one.path, mounts, began)?)))
-        {
+        let opened = self.names.opened.into_iter();
+        for name in opened.chain(self.looked_up.into_iter().flatten()) {
+            let Some(place) = places.of(&name) else {
+                continue;
+            };
+            let path = place.directory.join(&place.name);
+            let digest = chosen_names::digest(&path, name.found);
+            if passed_over.contains(&*path)
+                || !noted.insert(digest)
+                || !chosen.chooses(place.directory.clone(), &path, name.found, digest)
+            {
+                continue;
+            }
             let root = *roots
                 .entry(place.mount)
                 .or_insert_with(|| builder.add_root(place.mount, RootKind::System));
-            let number = *numbers.entry(place.directory).or_insert_with(|| {
+            let number = *numbers.entry(place.directory.clone()).or_insert_with(|| {
                 directories.push((place.mount, place.directory));
                 OF_DIRECTORIES | (directories.len() as u64 - 1)
             });
-            let at = opened.at.saturating_sub(started);
-            builder.look_up(root, number, place.name, true, at);
+            let at = name.at.saturating_sub(started);
+            builder.look_up(root, number, &place.name, name.found, at);
         }
         let recorded = builder.finish(command, Some(ready), |_, number| {
             if number & OF_DIRECTORIES != 0 {
@@ -354,7 +401,11 @@ impl Collected {
             recorded.map_err(|e| Cause::io("make a profile", io::Error::other(e)))?;
         recorded.unnamed = recorded.unnamed.saturating_add(unnamed);
         recorded.dropped = recorded.dropped.saturating_add(self.lost);
-        Ok((recorded, written.len() as u64))
+        Ok(RecordedLaunch {
+            recorded,
+            written: written.len() as u64,
+            has_look_ups,
+        })
     }
 }
 
@@ -362,23 +413,56 @@ impl Collected {
 struct Place<'a> {
     /// Where its mount is.
     mount: &'a Path,
-    directory: &'a Path,
-    name: &'a OsStr,
+    /// Without links.
+    directory: PathBuf,
+    name: OsString,
 }
 
-impl<'a> Place<'a> {
-    /// None if it was removed meanwhile or made since `began`, or if its mount is not watched or begins there.
-    fn of(path: &'a Path, mounts: &'a [MountEntry], began: Duration) -> Option<Self> {
-        let mount = &*mounts.get(mount_of(path, mounts)?.0)?.target;
-        let place = Self {
-            mount,
-            directory: path.parent()?,
-            name: path.file_name()?,
-        };
+/// Finds out where names are.
+struct Places<'a> {
+    mounts: &'a [MountEntry],
+    /// What was made since then is new.
+    began: Duration,
+    /// Directories without links, by paths that may have some.
+    directories: HashMap<PathBuf, Option<PathBuf>>,
+}
+
+impl<'a> Places<'a> {
+    fn new(mounts: &'a [MountEntry], began: Duration) -> Self {
+        Self {
+            mounts,
+            // The times of files are those of the last tick.
+            began: began.saturating_sub(TICK),
+            directories: HashMap::new(),
+        }
+    }
+
+    /// None if it was removed or made meanwhile, or if its mount is not watched or begins there.
+    fn of(&mut self, asked: &Asked) -> Option<Place<'a>> {
+        let directory = self.directory(asked.path.parent()?)?;
+        let name = asked.path.file_name()?.to_owned();
+        let path = directory.join(&name);
+        let mount = &*self.mounts.get(mount_of(&path, self.mounts)?.0)?.target;
+        let now = path.symlink_metadata().ok();
         // Not all file systems know when it was made.
-        let made = path.symlink_metadata().ok()?.created();
-        let is_new = made.is_ok_and(|made| made >= SystemTime::UNIX_EPOCH + began);
-        (path != mount && !is_new).then_some(place)
+        let made = now.as_ref().and_then(|now| now.created().ok());
+        let is_new = made.is_some_and(|made| made >= SystemTime::UNIX_EPOCH + self.began);
+        let is_same = now.is_some() == asked.found && !is_new;
+        (path != mount && is_same).then_some(Place {
+            mount,
+            directory,
+            name,
+        })
+    }
+
+    fn directory(&mut self, path: &Path) -> Option<PathBuf> {
+        if let Some(known) = self.directories.get(path) {
+            return known.clone();
+        }
+        // What the kernel makes up may do anything when it is looked at.
+        let found = mount_of(path, self.mounts).and_then(|_| path.canonicalize().ok());
+        self.directories.insert(path.to_owned(), found.clone());
+        found
     }
 }
 

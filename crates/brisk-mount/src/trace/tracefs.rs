@@ -3,7 +3,6 @@
 //! An instance of tracefs has its own buffer, events and list of processes, so that it disturbs no other
 //! trace.
 
-use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,15 +22,31 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 /// Below `TRACEFS`. Only one exists at a time, because there is one lock.
 const INSTANCE: &str = "instances/brisk";
 
-/// The one event, since Linux 3.9.
+/// The event of pages, since Linux 3.9.
 const EVENT: &str = "events/filemap/mm_filemap_add_to_page_cache";
 const EVENT_NAME: &str = ": mm_filemap_add_to_page_cache: ";
+
+/// The events of processes, which tell who is followed.
+const PROCESS_EVENTS: [&str; 2] = [
+    "events/sched/sched_process_fork",
+    "events/sched/sched_process_exec",
+];
+const FORK_NAME: &str = ": sched_process_fork: ";
+const EXEC_NAME: &str = ": sched_process_exec: ";
 
 /// Memory for events that were not read yet, in KiB, for all processors together: about 400 000 events.
 const BUFFER_KIB: usize = 32 << 10;
 
 /// Bytes of text to read at once. The kernel returns a page of it.
 const TEXT: usize = 16 << 10;
+
+/// An event of a followed process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    Cached(CachedPages),
+    /// The process with this number has started, or has become another program.
+    Begins(i32),
+}
 
 /// One page or several that entered the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,19 +194,14 @@ fn missing_field(format: &str) -> Option<&'static str> {
 impl Instance {
     /// Makes the instance write the events of this process and its descendants from now on, or those of all processes.
     pub(super) fn follow(directory: &Path, all: bool) -> io::Result<()> {
+        let enable = |event: &str| fs::write(directory.join(event).join("enable"), "1");
         // While the list has no process, the events are those of all.
         if !all {
             let pid = std::process::id().to_string();
             fs::write(directory.join("set_event_pid"), pid)?;
+            PROCESS_EVENTS.into_iter().try_for_each(enable)?;
         }
-        fs::write(directory.join(EVENT).join("enable"), "1")
-    }
-
-    /// The processes that are followed and live. None are if that cannot be read.
-    pub(super) fn followed(&self) -> HashSet<i32> {
-        let text = fs::read_to_string(self.directory.join("set_event_pid")).unwrap_or_default();
-        let numbers = text.split_ascii_whitespace();
-        numbers.filter_map(|number| number.parse().ok()).collect()
+        enable(EVENT)
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -203,7 +213,7 @@ impl Instance {
     }
 
     /// Reads the events for which there is text. False if there is none at the moment.
-    pub(super) fn read(&mut self, mut each: impl FnMut(CachedPages)) -> io::Result<bool> {
+    pub(super) fn read(&mut self, mut each: impl FnMut(Event)) -> io::Result<bool> {
         let mut text = [0; TEXT];
         let len = match self.pipe.read(&mut text) {
             Ok(len) => len,
@@ -248,11 +258,25 @@ impl AsFd for Instance {
     }
 }
 
-/// Parses a line such as `name-12 [001] ..... 3.000004: mm_filemap_add_to_page_cache: dev 254:0 ino 2e
-/// pfn=0x1 ofs=4096 order=0`. Programs choose their own names, so only what follows the last name of the
-/// event counts. Orders other than 0 are shown since Linux 6.8.
-fn parse(line: &str) -> Option<CachedPages> {
-    let (front, fields) = line.trim_end().rsplit_once(EVENT_NAME)?;
+/// Parses a line of the events' text. Programs choose their own names, so only what follows the last name of an event counts.
+fn parse(line: &str) -> Option<Event> {
+    let line = line.trim_end();
+    if let Some((front, fields)) = line.rsplit_once(EVENT_NAME) {
+        return parse_pages(front, fields).map(Event::Cached);
+    }
+    let number = match line.rsplit_once(FORK_NAME) {
+        Some((_, fields)) => fields.rsplit_once(" child_pid=")?.1,
+        None => {
+            let (_, fields) = line.rsplit_once(EXEC_NAME)?;
+            fields.rsplit_once(" old_pid=")?.0.rsplit_once(" pid=")?.1
+        }
+    };
+    number.parse().ok().map(Event::Begins)
+}
+
+/// Parses what is before and behind the name in a line such as `name-12 [001] ..... 3.000004: mm_filemap_add_to_page_cache: dev
+/// 254:0 ino 2e pfn=0x1 ofs=4096 order=0`. Orders other than 0 are shown since Linux 6.8.
+fn parse_pages(front: &str, fields: &str) -> Option<CachedPages> {
     let (seconds, micros) = front.rsplit(' ').next()?.split_once('.')?;
     let at = Duration::from_secs(seconds.parse().ok()?)
         .checked_add(Duration::from_micros(micros.parse().ok()?))?;
@@ -285,12 +309,14 @@ mod tests {
 
     #[test]
     fn events_of_several_kernels_are_read() {
-        let event = |order| CachedPages {
-            at: Duration::from_micros(12_000_034),
-            device: (254, 1),
-            inode: 0x2e,
-            offset: 8192,
-            order,
+        let event = |order| {
+            Event::Cached(CachedPages {
+                at: Duration::from_micros(12_000_034),
+                device: (254, 1),
+                inode: 0x2e,
+                offset: 8192,
+                order,
+            })
         };
         for (line, found) in [
             (
@@ -301,6 +327,18 @@ mod tests {
             (
                 " x: mm_filemap_add_to_page_cache: dev 1:1 ino 1 ofs=0-7 [001] .... 12.000034: mm_filemap_add_to_page_cache: dev 254:1 ino 2e page=000000004d3 pfn=1234 ofs=8192\n",
                 Some(event(0)),
+            ),
+            (
+                " sh-7 [001] ..... 12.000034: sched_process_fork: comm=sh child_pid=1 pid=7 child_comm=sh child_pid=8\n",
+                Some(Event::Begins(8)),
+            ),
+            (
+                " sh-8 [001] ..... 12.000034: sched_process_exec: filename=/a pid=1 old_pid=2 pid=8 old_pid=8\n",
+                Some(Event::Begins(8)),
+            ),
+            (
+                " sh-8 [001] ..... 12.000034: sched_process_exec: filename=/a\n",
+                None,
             ),
             ("CPU:1 [LOST 5 EVENTS]\n", None),
             (

@@ -21,7 +21,7 @@ use super::mapped_files::MappedFiles;
 use super::mounts::mount_all;
 use super::program::{Program, descendants, send};
 use super::readiness::{Readiness, Search};
-use super::system::System;
+use super::system::{RecordedLaunch, System};
 use super::tracefs::Instance;
 use super::tracer_message::{Failure, TracerMessage};
 use super::x_display::XDisplay;
@@ -202,7 +202,11 @@ impl<'a> Tracer<'a> {
         let recorded = match &mut system {
             Some(system) => system.cut(command, by).map_err(failed),
             None => match recording.cut(command, by) {
-                Ok(Some(recorded)) => Ok((recorded, 0)),
+                Ok(Some(recorded)) => Ok(RecordedLaunch {
+                    recorded,
+                    written: 0,
+                    has_look_ups: true,
+                }),
                 Ok(None) => Err(failed(Cause::TracerLost)),
                 Err(e) => Err(io("make a profile")(io::Error::other(e))),
             },
@@ -219,7 +223,11 @@ impl<'a> Tracer<'a> {
             }
         };
         let status = tracer.status;
-        let (recorded, written) = recorded?;
+        let RecordedLaunch {
+            recorded,
+            written,
+            has_look_ups,
+        } = recorded?;
         let Recorded {
             profile,
             unnamed,
@@ -238,6 +246,7 @@ impl<'a> Tracer<'a> {
             unnamed,
             dropped,
             written,
+            has_look_ups,
             outside,
         }))
     }

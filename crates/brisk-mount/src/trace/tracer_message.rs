@@ -76,12 +76,14 @@ impl TracerMessage {
                     unnamed,
                     dropped,
                     written,
+                    has_look_ups,
                     outside,
                     ..
                 } = traced;
                 writeln!(
                     to,
-                    "{TRACED} {was_ready} {status} {left} {unnamed} {dropped} {written} {outside}"
+                    "{TRACED} {was_ready} {status} {left} {unnamed} {dropped} {written} {has_look_ups} \
+                     {outside}"
                 )?;
                 to.write_all(&traced.profile.to_text())?;
             }
@@ -108,6 +110,7 @@ impl TracerMessage {
                 unnamed,
                 dropped,
                 written,
+                has_look_ups,
                 outside,
             ] => Ok(Traced {
                 profile: Profile::from_text(text, &Limits::of_profiles())
@@ -122,6 +125,7 @@ impl TracerMessage {
                 unnamed: number(unnamed)?,
                 dropped: number(dropped)?,
                 written: number(written)?,
+                has_look_ups: number(has_look_ups)?,
                 outside: number(outside)?,
             }),
             _ => Err(Cause::TracerLost),
