@@ -15,6 +15,8 @@ use brisk::parse_bind;
 use brisk::parse_readiness;
 use brisk::say;
 
+use super::undo::Undo;
+
 /// What a program finds in its home directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -24,6 +26,14 @@ pub enum Home {
     Fresh,
     /// What earlier launches have left there.
     Kept,
+}
+
+/// A place that a tree lacks.
+#[derive(Debug, PartialEq, Eq)]
+pub struct MissingPlace {
+    pub path: PathBuf,
+    /// Whether a directory belongs there, and not a file.
+    pub is_directory: bool,
 }
 
 /// A program's name and its arguments.
@@ -255,26 +265,66 @@ impl App {
         self.binds.iter().map(bind).collect()
     }
 
+    /// What is shown to the program in a tree that is its root directory, but has no place there: each missing directory
+    /// before what is in it. brisk run makes these places. The kernel cannot, in an image that it mounts.
+    pub fn missing_places(&self) -> Result<Vec<MissingPlace>> {
+        let binds = self.binds()?;
+        let mut missing: Vec<MissingPlace> = Vec::new();
+        if !self.is_root() {
+            return Ok(missing);
+        }
+        let binds = binds.iter().map(|bind| {
+            let is_directory = bind.source.is_dir();
+            ("binds: something is shown at", &*bind.target, is_directory)
+        });
+        let tmp = ("root: programs have their home in", Path::new("/tmp"), true);
+        for (what, target, is_directory) in std::iter::once(tmp).chain(binds) {
+            let place = self.tree.join(target.strip_prefix("/").unwrap_or(target));
+            let above: Vec<_> = place.ancestors().collect();
+            let lacking = above.iter().take_while(|path| !path.exists()).count();
+            let stands_in = above.get(lacking).and_then(|path| path.canonicalize().ok());
+            let fits =
+                |path: PathBuf| path.starts_with(&self.tree) && (lacking == 0 || path.is_dir());
+            ensure!(
+                stands_in.is_some_and(fits),
+                "field {what} {}, for which the tree has no place; make {}, so that all images have it",
+                target.display(),
+                place.display()
+            );
+            for path in above.iter().take(lacking).rev() {
+                if !missing.iter().any(|known| known.path == *path) {
+                    missing.push(MissingPlace {
+                        path: path.to_path_buf(),
+                        is_directory: is_directory || *path != place,
+                    });
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Makes what [`App::missing_places`] names, for as long as the lab runs.
+    pub fn make_places(&self, undo: &mut Undo) -> Result<()> {
+        for MissingPlace { path, is_directory } in self.missing_places()? {
+            undo.remove_place(&path)?;
+            let made = match is_directory {
+                true => fs::create_dir(&path),
+                false => fs::File::create_new(&path).map(drop),
+            };
+            made.with_context(|| {
+                format!(
+                    "the tree lacks {}, and it cannot be made there",
+                    path.display()
+                )
+            })?;
+        }
+        Ok(())
+    }
+
     /// Finds errors before anything is built.
     fn check(&self) -> Result<()> {
         ready(&self.ready).with_context(|| format!("field ready: found {}", self.ready))?;
-        let binds = self.binds()?;
-        if self.is_root() {
-            // brisk run makes these places if they are missing. The kernel cannot, in an image that it mounts.
-            let tmp = ("root: programs have their home in", Path::new("/tmp"));
-            let targets = binds
-                .iter()
-                .map(|bind| ("binds: something is shown at", &*bind.target));
-            for (what, place) in std::iter::once(tmp).chain(targets) {
-                let inside = self.tree.join(place.strip_prefix("/").unwrap_or(place));
-                ensure!(
-                    inside.exists(),
-                    "field {what} {}, which the tree lacks; make {}, so that all images have it",
-                    place.display(),
-                    inside.display()
-                );
-            }
-        }
+        self.missing_places()?;
         if let Some(directory) = &self.directory {
             ensure!(
                 !self.is_root(),
@@ -343,12 +393,14 @@ fn build(program: &[String], folder: &Path, tree: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
     use std::os::unix::process::ExitStatusExt;
 
     fn spec(text: &str) -> Result<App> {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("tree/tmp")).unwrap();
-        fs::create_dir(dir.path().join("bare")).unwrap();
+        fs::write(dir.path().join("tree/file"), "").unwrap();
+        symlink("/usr", dir.path().join("tree/out")).unwrap();
         fs::write(dir.path().join("app.toml"), text).unwrap();
         App::open(&dir.path().join("app.toml"), None)
     }
@@ -372,6 +424,28 @@ mod tests {
             (app.home, app.prints_exactly.as_deref()),
             (Home::Kept, Some("x\n"))
         );
+    }
+
+    #[test]
+    fn places_that_a_tree_lacks_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("tree/data")).unwrap();
+        let text = "name = 'a'\ntree = 'tree'\nroot = true\ncommand = ['/a']\n\
+                    binds = ['/etc:/data/x/etc', '/etc/passwd:/data/x/passwd', '/usr:/data']\n";
+        fs::write(dir.path().join("app.toml"), text).unwrap();
+        let app = App::open(&dir.path().join("app.toml"), None).unwrap();
+        let missing = app.missing_places().unwrap();
+        let missing = missing.iter().map(|place| {
+            let path = place.path.strip_prefix(&app.tree).unwrap();
+            (path.to_str().unwrap(), place.is_directory)
+        });
+        let expected = [
+            ("tmp", true),
+            ("data/x", true),
+            ("data/x/etc", true),
+            ("data/x/passwd", false),
+        ];
+        assert_eq!(missing.collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -416,12 +490,12 @@ mod tests {
                 ": field binds: found a, allowed is SRC:DST or SRC:DST:ro",
             ),
             (
-                "name = 'a'\ntree = 'tree'\nroot = true\ncommand = ['/a']\nbinds = ['/etc:/data/etc']\n",
-                ": field binds: something is shown at /data/etc, which the tree lacks; make ",
+                "name = 'a'\ntree = 'tree'\nroot = true\ncommand = ['/a']\nbinds = ['/etc:/file/etc']\n",
+                ": field binds: something is shown at /file/etc, for which the tree has no place; make ",
             ),
             (
-                "name = 'a'\ntree = 'bare'\nroot = true\ncommand = ['/a']\n",
-                ": field root: programs have their home in /tmp, which the tree lacks; make ",
+                "name = 'a'\ntree = 'tree'\nroot = true\ncommand = ['/a']\nbinds = ['/etc:/out/etc']\n",
+                ": field binds: something is shown at /out/etc, for which the tree has no place; make ",
             ),
             (
                 "name = 'a'\ntree = 'tree'\ncommand = ['a']\nexits = [256]\n",

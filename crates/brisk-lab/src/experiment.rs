@@ -276,6 +276,7 @@ impl Experiment {
                 stage.read_ahead().set(path, undo)?;
             }
             stage.uncover(&app.tree)?;
+            app.make_places(undo)?;
             let mut tree = walk(&app.tree)?;
             let sample_of = self.sample.map(|_| tree.bytes);
             if let Some(size) = self.sample.filter(|size| *size < tree.bytes) {

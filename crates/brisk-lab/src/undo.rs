@@ -42,6 +42,8 @@ enum Step {
     User(Option<u32>),
     /// Removes a directory with everything in it.
     Remove(PathBuf),
+    /// Removes an empty directory, or an empty file.
+    RemovePlace(PathBuf),
     /// Removes a control group, once its processes have ended.
     RemoveGroup(PathBuf),
     /// Moves the process with this number into the control group with this list of processes.
@@ -91,6 +93,11 @@ impl Undo {
     /// Promises to remove the directory.
     pub fn remove(&mut self, path: &Path) -> Result<()> {
         self.add(&Step::Remove(path.to_owned()))
+    }
+
+    /// Promises to remove the directory or the file, if it is empty.
+    pub fn remove_place(&mut self, path: &Path) -> Result<()> {
+        self.add(&Step::RemovePlace(path.to_owned()))
     }
 
     /// Promises to remove the control group.
@@ -211,6 +218,16 @@ pub fn restore() -> Result<bool> {
                 let gone = until(io::ErrorKind::DirectoryNotEmpty, WRITING, || {
                     fs::remove_dir_all(&path)
                 });
+                if let Err(e) = gone.or_else(absent) {
+                    failed(&format!("remove {}", path.display()), &e);
+                }
+            }
+            Step::RemovePlace(path) => {
+                let gone = match fs::symlink_metadata(&path) {
+                    Ok(place) if place.is_file() && place.len() == 0 => fs::remove_file(&path),
+                    Ok(_) => fs::remove_dir(&path),
+                    Err(e) => Err(e),
+                };
                 if let Err(e) = gone.or_else(absent) {
                     failed(&format!("remove {}", path.display()), &e);
                 }

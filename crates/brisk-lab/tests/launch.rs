@@ -368,17 +368,22 @@ fn what_has_no_tool_is_named_and_the_others_are_measured() {
 fn a_tree_is_the_root_directory_of_a_program() {
     as_root(|stage| {
         stage.pack_root();
-        fs::create_dir_all(stage.path("root/tmp")).unwrap();
         fs::create_dir_all(stage.path("root/proc")).unwrap();
         fs::create_dir_all(stage.path("root/dev")).unwrap();
+        // The lab makes the places of the others.
+        let lacking = ["root/tmp", "root/shown"].map(|place| stage.path(place));
+        for place in &lacking {
+            fs::remove_dir(place).ok();
+            assert!(!place.exists());
+        }
         fs::write(stage.path("root/large"), "1234567\n".repeat(1 << 17)).unwrap();
         fs::copy(stage.path("tree/noise"), stage.path("root/noise")).unwrap();
         spec(
             stage,
             "name = 'rooted'\ntree = 'root'\nroot = true\nhome = 'kept'\n\
-             command = ['/bin/sh', '-c', 'cat /large /noise > /dev/null; cat /data/inside; \
+             command = ['/bin/sh', '-c', 'cat /large /noise > /dev/null; cat /shown/here/inside; \
              echo x >> $HOME/kept; echo; echo $WHO; pwd']\n\
-             binds = ['tree/sub:/data:ro']\nenv = { WHO = 'me' }\n\
+             binds = ['tree/sub:/shown/here:ro']\nenv = { WHO = 'me' }\n\
              prints-exactly = \"from the image\\nme\\n/\\n\"\n",
         );
         let formats = "directory,directory-replay,squashfs-zstd,brisk,brisk-size,beside-gzip,squashfuse,\
@@ -404,6 +409,7 @@ fn a_tree_is_the_root_directory_of_a_program() {
         for watched in ["filling", "replaying"] {
             assert!(app[watched].is_object(), "{watched}: {app}");
         }
+        assert!(lacking.iter().all(|place| !place.exists()));
     });
 }
 
