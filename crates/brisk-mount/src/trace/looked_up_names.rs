@@ -6,17 +6,21 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::io::Result;
 
 use super::asked_names::{Asked, AskedNames};
-use super::look_up_probe::LookUpProbe;
+use super::look_up_probe::{LookUpProbe, Seen};
+use super::tracefs::Begins;
 use crate::observe::{absolute, directory_of};
 
 pub(super) struct LookedUpNames {
     probe: LookUpProbe,
+    /// What is not noted yet.
+    waiting: Vec<Waiting>,
     names: AskedNames,
-    /// Working directories of processes that have changed theirs. By the time that somebody looks, it may be another one.
+    /// The working directories of processes, as far as anybody has seen how they came there.
     moved: HashMap<i32, PathBuf>,
     /// Of each process, whether its root directory is that of this one.
     is_in_root: HashMap<i32, bool>,
@@ -24,11 +28,31 @@ pub(super) struct LookedUpNames {
     root: Option<(u64, u64)>,
 }
 
+/// What happened, for working directories to be those of the time.
+enum Waiting {
+    LookUp {
+        seen: Seen,
+        /// What the path counts from, if that is no working directory.
+        base: Option<PathBuf>,
+    },
+    Begins(Begins),
+}
+
+impl Waiting {
+    fn at(&self) -> Duration {
+        match self {
+            Self::LookUp { seen, .. } => seen.at,
+            Self::Begins(begins) => begins.at,
+        }
+    }
+}
+
 impl LookedUpNames {
     /// Watches all processes from now on. Errors are those of [`LookUpProbe::start`].
     pub(super) fn watch() -> Result<Self> {
         Ok(Self {
             probe: LookUpProbe::start()?,
+            waiting: Vec::new(),
             names: AskedNames::default(),
             moved: HashMap::new(),
             is_in_root: HashMap::new(),
@@ -36,52 +60,69 @@ impl LookedUpNames {
         })
     }
 
-    /// Notes what processes have looked up. False if there was nothing.
+    /// Reads what processes have looked up. False if there was nothing.
     pub(super) fn read(&mut self) -> Result<bool> {
-        let mut batch = Vec::new();
+        let mut some = false;
         while let Some(seen) = self.probe.next()? {
-            batch.push(seen);
-        }
-        // How often each process will still change its working directory. What it was until then, nobody has seen.
-        let mut to_come: HashMap<i32, u32> = HashMap::new();
-        for seen in batch.iter().filter(|seen| seen.moves) {
-            *to_come.entry(seen.process).or_default() += 1;
-        }
-        let some = !batch.is_empty();
-        for seen in batch {
-            let will_move = to_come.get(&seen.process).is_some_and(|moves| *moves > 0);
-            let path = PathBuf::from(OsString::from_vec(seen.path));
-            let base = || match self.moved.get(&seen.process) {
-                _ if seen.directory != libc::AT_FDCWD => directory_of(seen.process, seen.directory),
-                None if will_move => None,
-                None => directory_of(seen.process, seen.directory),
-                moved => moved.cloned(),
-            };
-            let path = absolute(&path, base);
-            if seen.moves {
-                to_come.entry(seen.process).and_modify(|moves| *moves -= 1);
-                match &path {
-                    Some(path) => self.moved.insert(seen.process, path.clone()),
-                    None => self.moved.remove(&seen.process),
-                };
-            }
-            if let Some(path) = path
-                && self.is_in_root(seen.process)
-            {
-                let asked = Asked {
-                    path,
-                    found: seen.found,
-                    at: seen.at,
-                };
-                self.names.add(seen.process, asked);
+            some = true;
+            // A process may close it soon, and names are seldom looked up in others than its working directory.
+            let is_in_other = seen.directory != libc::AT_FDCWD && !seen.path.starts_with(b"/");
+            let base = is_in_other.then(|| directory_of(seen.process, seen.directory));
+            let base = base.flatten();
+            if !is_in_other || base.is_some() {
+                self.waiting.push(Waiting::LookUp { seen, base });
             }
         }
         Ok(some)
     }
 
-    /// Keeps what traced processes have looked up, and forgets the rest.
-    pub(super) fn settle(&mut self, is_traced: impl Fn(i32) -> bool) {
+    /// Notes that a process has begun.
+    pub(super) fn begins(&mut self, begins: Begins) {
+        self.waiting.push(Waiting::Begins(begins));
+    }
+
+    /// Keeps what traced processes have looked up until a time, of which everything was read, and forgets what others have.
+    pub(super) fn settle(&mut self, until: Duration, is_traced: impl Fn(i32) -> bool) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (mut before, later) = waiting.into_iter().partition(|one| one.at() < until);
+        self.waiting = later;
+        before.sort_by_key(Waiting::at);
+        for one in before {
+            match one {
+                Waiting::LookUp { seen, base } => self.note(seen, base),
+                Waiting::Begins(begins) => {
+                    let parent = begins.parent.and_then(|parent| self.moved.get(&parent));
+                    if let Some(directory) = parent.cloned() {
+                        self.moved.insert(begins.process, directory);
+                    }
+                }
+            }
+        }
         self.names.settle(is_traced);
+    }
+
+    fn note(&mut self, seen: Seen, base: Option<PathBuf>) {
+        let path = PathBuf::from(OsString::from_vec(seen.path));
+        let moved = || self.moved.get(&seen.process).cloned();
+        // It may have changed meanwhile. A name in another directory does no harm.
+        let now = || directory_of(seen.process, libc::AT_FDCWD);
+        let path = absolute(&path, || base.or_else(moved).or_else(now));
+        if seen.moves {
+            match &path {
+                Some(path) => self.moved.insert(seen.process, path.clone()),
+                None => self.moved.remove(&seen.process),
+            };
+        }
+        if let Some(path) = path
+            && self.is_in_root(seen.process)
+        {
+            let asked = Asked {
+                path,
+                found: seen.found,
+                at: seen.at,
+            };
+            self.names.add(seen.process, asked);
+        }
     }
 
     /// Whether a process means the same names as this one. One that has ended already is taken for such: most are, and a name

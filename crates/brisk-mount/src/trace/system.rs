@@ -151,7 +151,7 @@ impl System {
         opened.settle(|_| false);
         if let Some(looked_up) = &mut looked_up {
             looked_up.read().map_err(named)?;
-            looked_up.settle(|_| false);
+            looked_up.settle(now(), |_| false);
         }
         Ok(Self {
             started: now(),
@@ -260,6 +260,8 @@ fn collect(
         if was_cut {
             instance.stop()?;
         }
+        // What happens meanwhile may be read in another order.
+        let mut until = now();
         loop {
             // Names first, because the events of a file come after it was opened.
             let some_opened = opened.read(now())?;
@@ -268,7 +270,12 @@ fn collect(
                 None => false,
             };
             let some_read = instance.read(|event| match event {
-                Event::Begins(process) => _ = followed.insert(process),
+                Event::Begins(begins) => {
+                    followed.insert(begins.process);
+                    if let Some(looked_up) = &mut looked_up {
+                        looked_up.begins(begins);
+                    }
+                }
                 Event::Cached(pages) if events.len() < MAX_EVENTS => events.push(pages),
                 Event::Cached(_) => dropped = dropped.saturating_add(1),
             })?;
@@ -283,7 +290,10 @@ fn collect(
         };
         opened.settle(is_traced);
         if let Some(looked_up) = &mut looked_up {
-            looked_up.settle(is_traced);
+            if was_cut {
+                until = Duration::MAX;
+            }
+            looked_up.settle(until, is_traced);
         }
         if was_cut {
             let lost = instance.lost()?.saturating_add(dropped);

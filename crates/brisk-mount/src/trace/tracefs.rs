@@ -44,8 +44,17 @@ const TEXT: usize = 16 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     Cached(CachedPages),
-    /// The process with this number has started, or has become another program.
-    Begins(i32),
+    Begins(Begins),
+}
+
+/// A process has started, or has become another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Begins {
+    /// Time since the start of the system.
+    pub(super) at: Duration,
+    pub(super) process: i32,
+    /// The thread that has started it.
+    pub(super) parent: Option<i32>,
 }
 
 /// One page or several that entered the page cache.
@@ -194,14 +203,18 @@ fn missing_field(format: &str) -> Option<&'static str> {
 impl Instance {
     /// Makes the instance write the events of this process and its descendants from now on, or those of all processes.
     pub(super) fn follow(directory: &Path, all: bool) -> io::Result<()> {
-        let enable = |event: &str| fs::write(directory.join(event).join("enable"), "1");
         // While the list has no process, the events are those of all.
         if !all {
             let pid = std::process::id().to_string();
             fs::write(directory.join("set_event_pid"), pid)?;
-            PROCESS_EVENTS.into_iter().try_for_each(enable)?;
         }
-        enable(EVENT)
+        let mut events = PROCESS_EVENTS.into_iter().chain([EVENT]);
+        events.try_for_each(|event| fs::write(directory.join(event).join("enable"), "1"))?;
+        // From this on, whoever watches look-ups knows where this process is. If it has no such directory, it is nowhere.
+        std::env::current_dir()
+            .and_then(std::env::set_current_dir)
+            .ok();
+        Ok(())
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -258,28 +271,43 @@ impl AsFd for Instance {
     }
 }
 
-/// Parses a line of the events' text. Programs choose their own names, so only what follows the last name of an event counts.
+/// Parses a line of the events' text, such as `name-12 [001] ..... 3.000004: sched_process_exec: filename=/bin/sh pid=12
+/// old_pid=12`. Programs choose their own names, so only what follows the last name of an event counts.
 fn parse(line: &str) -> Option<Event> {
     let line = line.trim_end();
-    if let Some((front, fields)) = line.rsplit_once(EVENT_NAME) {
-        return parse_pages(front, fields).map(Event::Cached);
+    let split = |name: &str| line.rsplit_once(name);
+    if let Some((front, fields)) = split(EVENT_NAME) {
+        return parse_pages(time(front)?, fields).map(Event::Cached);
     }
-    let number = match line.rsplit_once(FORK_NAME) {
-        Some((_, fields)) => fields.rsplit_once(" child_pid=")?.1,
+    let (front, process, parent) = match split(FORK_NAME) {
+        Some((front, fields)) => {
+            let (fields, process) = fields.rsplit_once(" child_pid=")?;
+            let (fields, _) = fields.rsplit_once(" child_comm=")?;
+            (front, process, Some(fields.rsplit_once(" pid=")?.1))
+        }
         None => {
-            let (_, fields) = line.rsplit_once(EXEC_NAME)?;
-            fields.rsplit_once(" old_pid=")?.0.rsplit_once(" pid=")?.1
+            let (front, fields) = split(EXEC_NAME)?;
+            let (fields, _) = fields.rsplit_once(" old_pid=")?;
+            (front, fields.rsplit_once(" pid=")?.1, None)
         }
     };
-    number.parse().ok().map(Event::Begins)
+    Some(Event::Begins(Begins {
+        at: time(front)?,
+        process: process.parse().ok()?,
+        parent: parent.and_then(|parent| parent.parse().ok()),
+    }))
 }
 
-/// Parses what is before and behind the name in a line such as `name-12 [001] ..... 3.000004: mm_filemap_add_to_page_cache: dev
-/// 254:0 ino 2e pfn=0x1 ofs=4096 order=0`. Orders other than 0 are shown since Linux 6.8.
-fn parse_pages(front: &str, fields: &str) -> Option<CachedPages> {
+/// The time at the end of what is before the name of an event.
+fn time(front: &str) -> Option<Duration> {
     let (seconds, micros) = front.rsplit(' ').next()?.split_once('.')?;
-    let at = Duration::from_secs(seconds.parse().ok()?)
-        .checked_add(Duration::from_micros(micros.parse().ok()?))?;
+    Duration::from_secs(seconds.parse().ok()?)
+        .checked_add(Duration::from_micros(micros.parse().ok()?))
+}
+
+/// Parses the fields of a line such as `name-12 [001] ..... 3.000004: mm_filemap_add_to_page_cache: dev 254:0 ino 2e pfn=0x1
+/// ofs=4096 order=0`. Orders other than 0 are shown since Linux 6.8.
+fn parse_pages(at: Duration, fields: &str) -> Option<CachedPages> {
     let mut words = fields.split(' ');
     let (mut device, mut inode, mut offset, mut order) = (None, None, None, 0);
     while let Some(word) = words.next() {
@@ -318,6 +346,13 @@ mod tests {
                 order,
             })
         };
+        let begins = |parent| {
+            Event::Begins(Begins {
+                at: Duration::from_micros(12_000_034),
+                process: 8,
+                parent,
+            })
+        };
         for (line, found) in [
             (
                 "  cat-7  [001] .....    12.000034: mm_filemap_add_to_page_cache: dev 254:1 ino 2e pfn=0x1c4 ofs=8192 order=2\n",
@@ -330,11 +365,11 @@ mod tests {
             ),
             (
                 " sh-7 [001] ..... 12.000034: sched_process_fork: comm=sh child_pid=1 pid=7 child_comm=sh child_pid=8\n",
-                Some(Event::Begins(8)),
+                Some(begins(Some(7))),
             ),
             (
                 " sh-8 [001] ..... 12.000034: sched_process_exec: filename=/a pid=1 old_pid=2 pid=8 old_pid=8\n",
-                Some(Event::Begins(8)),
+                Some(begins(None)),
             ),
             (
                 " sh-8 [001] ..... 12.000034: sched_process_exec: filename=/a\n",
