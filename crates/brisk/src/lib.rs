@@ -48,6 +48,7 @@ mod manifest;
 mod manual;
 mod menu_entry;
 mod messages;
+mod named_replay;
 mod names;
 mod output_file;
 pub mod page;
@@ -92,6 +93,7 @@ use clap::{Command, CommandFactory, Parser};
 
 use crate::args::{Brisk, Verb};
 use crate::launcher::Start;
+use crate::named_replay::NamedReplay;
 
 /// The exit code for a verb that failed, and for wrong arguments.
 const FAILED: u8 = 2;
@@ -136,10 +138,14 @@ fn advised(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Runs `brisk`: starts a program that brisk has learned, or becomes `brisk-run` or `brisk-tools`.
+/// Runs `brisk`: starts a program that brisk has learned, or whose profile is named, or becomes `brisk-run` or `brisk-tools`.
 pub fn launch() -> ExitCode {
     let arguments = launcher::own_arguments().collect::<Vec<_>>();
-    let known = launcher::plain_command(&arguments).and_then(known_launch::become_known);
+    let named = || NamedReplay::parse(&arguments)?.become_program();
+    let known = match launcher::plain_command(&arguments) {
+        Some(command) => known_launch::become_known(command),
+        None => named(),
+    };
     if let Some(error) = known {
         return exit_code(Err(error.into()), verbs::run::exit_code);
     }

@@ -5,7 +5,7 @@ mod staging;
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -356,6 +356,30 @@ fn what_is_learned_starts_by_the_small_program_alone() {
         let (code, _, said) = run(&["sh", "-c", "exit 0"]);
         assert_eq!(code, Some(125));
         assert!(said.contains("brisk needs it to start programs"), "{said}");
+        // A profile that is named is replayed, too. What is wrong with it, the other program says.
+        let learned = fs::read_dir(stage.path("home/brisk/hot")).unwrap();
+        let is_profile = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "profile");
+        let profile = learned
+            .map(|entry| entry.unwrap().path())
+            .find(is_profile)
+            .unwrap();
+        let profile = profile.to_str().unwrap();
+        let replayed = |profile: &str| {
+            let beside = [
+                small.to_str().unwrap(),
+                "replay",
+                profile,
+                "--disk",
+                "iops=9000",
+                "--",
+            ];
+            evict_and_prove(&File::open(stage.path("big")).unwrap()).unwrap();
+            stage.plainly(&[&beside, &["sh", "-c", script][..]].concat())
+        };
+        let output = replayed(profile);
+        assert_eq!(output.status.code(), Some(7), "{output:?}");
+        assert_eq!(output.stdout, b"3145728\n");
+        assert_eq!(replayed("none.profile").status.code(), Some(125));
     });
 }
 
