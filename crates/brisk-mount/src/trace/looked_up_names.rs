@@ -15,6 +15,9 @@ use super::look_up_probe::{LookUpProbe, Seen};
 use super::tracefs::Begins;
 use crate::observe::{absolute, directory_of};
 
+/// How many look-ups wait at most.
+const MOST_WAITING: usize = 1 << 20;
+
 pub(super) struct LookedUpNames {
     probe: LookUpProbe,
     /// What is not noted yet.
@@ -69,7 +72,8 @@ impl LookedUpNames {
             let is_in_other = seen.directory != libc::AT_FDCWD && !seen.path.starts_with(b"/");
             let base = is_in_other.then(|| directory_of(seen.process, seen.directory));
             let base = base.flatten();
-            if !is_in_other || base.is_some() {
+            let has_room = self.waiting.len() < MOST_WAITING;
+            if has_room && (!is_in_other || base.is_some()) {
                 self.waiting.push(Waiting::LookUp { seen, base });
             }
         }

@@ -18,6 +18,7 @@ mod looked_up_names;
 mod mapped_files;
 mod mounts;
 mod opened_files;
+mod places;
 mod program;
 mod readiness;
 mod restorer;

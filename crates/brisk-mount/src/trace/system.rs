@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use brisk_image::profile::{Named, ProfileBuilder, Ready, Recorded, RootKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,7 +31,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::WholeSystem;
 use super::asked_names::Asked;
 use super::looked_up_names::LookedUpNames;
-use super::opened_files::{Names, OpenedFiles, is_watched};
+use super::opened_files::{Names, OpenedFiles};
+use super::places::{Places, mount_of};
 use super::restorer::{Change, Restorer};
 use super::tracefs::{CachedPages, Event, Instance, Tracefs};
 use crate::chosen_names::{self, ChosenNames};
@@ -49,9 +50,6 @@ const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
-
-/// The longest tick of the kernel's clock (`CONFIG_HZ`).
-const TICK: Duration = Duration::from_millis(10);
 
 /// Set in numbers of directories, clear in those of files.
 const OF_DIRECTORIES: u64 = 1 << 63;
@@ -419,63 +417,6 @@ impl Collected {
     }
 }
 
-/// Where a name is that was looked up.
-struct Place<'a> {
-    /// Where its mount is.
-    mount: &'a Path,
-    /// Without links.
-    directory: PathBuf,
-    name: OsString,
-}
-
-/// Finds out where names are.
-struct Places<'a> {
-    mounts: &'a [MountEntry],
-    /// What was made since then is new.
-    began: Duration,
-    /// Directories without links, by paths that may have some.
-    directories: HashMap<PathBuf, Option<PathBuf>>,
-}
-
-impl<'a> Places<'a> {
-    fn new(mounts: &'a [MountEntry], began: Duration) -> Self {
-        Self {
-            mounts,
-            // The times of files are those of the last tick.
-            began: began.saturating_sub(TICK),
-            directories: HashMap::new(),
-        }
-    }
-
-    /// None if it was removed or made meanwhile, or if its mount is not watched or begins there.
-    fn of(&mut self, asked: &Asked) -> Option<Place<'a>> {
-        let directory = self.directory(asked.path.parent()?)?;
-        let name = asked.path.file_name()?.to_owned();
-        let path = directory.join(&name);
-        let mount = &*self.mounts.get(mount_of(&path, self.mounts)?.0)?.target;
-        let now = path.symlink_metadata().ok();
-        // Not all file systems know when it was made.
-        let made = now.as_ref().and_then(|now| now.created().ok());
-        let is_new = made.is_some_and(|made| made >= SystemTime::UNIX_EPOCH + self.began);
-        let is_same = now.is_some() == asked.found && !is_new;
-        (path != mount && is_same).then_some(Place {
-            mount,
-            directory,
-            name,
-        })
-    }
-
-    fn directory(&mut self, path: &Path) -> Option<PathBuf> {
-        if let Some(known) = self.directories.get(path) {
-            return known.clone();
-        }
-        // What the kernel makes up may do anything when it is looked at.
-        let found = mount_of(path, self.mounts).and_then(|_| path.canonicalize().ok());
-        self.directories.insert(path.to_owned(), found.clone());
-        found
-    }
-}
-
 /// The files that still have the names by which they were opened, by the file system's numbers and the inode.
 fn files(
     names: &HashMap<(u64, u64), PathBuf>,
@@ -508,17 +449,6 @@ fn files(
         .into_iter()
         .filter_map(|(key, file)| Some((key, file?)));
     known.collect()
-}
-
-/// The number and the device of the mount of `path`, if it is watched.
-fn mount_of(path: &Path, mounts: &[MountEntry]) -> Option<(usize, (u32, u32))> {
-    // The last mount on a place hides the others.
-    let (number, mount) = mounts
-        .iter()
-        .enumerate()
-        .filter(|(_, mount)| path.starts_with(&mount.target))
-        .max_by_key(|(number, mount)| (mount.target.as_os_str().len(), *number))?;
-    is_watched(mount).then(|| Some((number, mount.device_numbers()?)))?
 }
 
 /// The file of this program, which runs until it becomes the other one.
