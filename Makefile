@@ -111,7 +111,7 @@ FIGURES = $(patsubst %,docs/runs/2026-11-23-launches-%.json,chromium python libr
 figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another,squashfs-zstd,erofs-lz4hc-replay
 # The same six, on another machine.
 figures: export OTHER_LAUNCHES = $(patsubst %,docs/runs/2026-11-28-launches-%-2.json,chromium python libreoffice javac java zenity) \
-	$(patsubst %,docs/runs/2026-11-28-launches-%-2000iops.json,chromium python libreoffice javac java zenity)
+	$(patsubst %,docs/runs/2026-11-28-launches-%-2000iops-2.json,chromium python libreoffice javac java zenity)
 # Starts of installed programs by `brisk run --auto`. They were measured before, too.
 figures: export STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%-5.json,venv eslint gcc git tsc soffice)
 figures: export EARLIER_STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%-4.json,venv eslint gcc git tsc soffice) \
