@@ -274,7 +274,8 @@ impl App {
             return Ok(missing);
         }
         let binds = binds.iter().map(|bind| {
-            let is_directory = bind.source.is_dir();
+            // The setup may make it.
+            let is_directory = !bind.source.exists() || bind.source.is_dir();
             ("binds: something is shown at", &*bind.target, is_directory)
         });
         let tmp = ("root: programs have their home in", Path::new("/tmp"), true);
@@ -283,13 +284,17 @@ impl App {
             let above: Vec<_> = place.ancestors().collect();
             let lacking = above.iter().take_while(|path| !path.exists()).count();
             let stands_in = above.get(lacking).and_then(|path| path.canonicalize().ok());
-            let fits =
-                |path: PathBuf| path.starts_with(&self.tree) && (lacking == 0 || path.is_dir());
+            let stands_in = stands_in.unwrap_or_else(|| place.clone());
+            let shown = target.display();
             ensure!(
-                stands_in.is_some_and(fits),
-                "field {what} {}, for which the tree has no place; make {}, so that all images have it",
-                target.display(),
-                place.display()
+                stands_in.starts_with(&self.tree),
+                "field {what} {shown}, which leads out of the tree, to {}; allowed is a place in the tree",
+                stands_in.display()
+            );
+            ensure!(
+                lacking == 0 || stands_in.is_dir(),
+                "field {what} {shown}, for which the tree has no place: {} is no directory",
+                stands_in.display()
             );
             for path in above.iter().take(lacking).rev() {
                 if !missing.iter().any(|known| known.path == *path) {
@@ -491,11 +496,11 @@ mod tests {
             ),
             (
                 "name = 'a'\ntree = 'tree'\nroot = true\ncommand = ['/a']\nbinds = ['/etc:/file/etc']\n",
-                ": field binds: something is shown at /file/etc, for which the tree has no place; make ",
+                ": field binds: something is shown at /file/etc, for which the tree has no place: ",
             ),
             (
                 "name = 'a'\ntree = 'tree'\nroot = true\ncommand = ['/a']\nbinds = ['/etc:/out/etc']\n",
-                ": field binds: something is shown at /out/etc, for which the tree has no place; make ",
+                ": field binds: something is shown at /out/etc, which leads out of the tree, to /usr",
             ),
             (
                 "name = 'a'\ntree = 'tree'\ncommand = ['a']\nexits = [256]\n",

@@ -341,15 +341,9 @@ pub(crate) struct BpfQueue<const LEN: usize>(OwnedFd);
 impl<const LEN: usize> BpfQueue<LEN> {
     /// Makes an empty queue for `most` values. EPERM without root, ENOSYS or EINVAL if the kernel has none.
     pub(crate) fn new(most: u32) -> Result<Self> {
-        const MAP_CREATE: c_int = 0;
         const TYPE_QUEUE: u32 = 22;
         let len = u32::try_from(LEN).map_err(|_| Errno::INVAL)?;
-        // The type of the map, the sizes of a key and of a value, and how many there are.
-        let mut attributes = BpfAttributes::default();
-        attributes.0[0] = pair(TYPE_QUEUE, 0);
-        attributes.0[1] = pair(len, most);
-        // SAFETY: making a map reads numbers only.
-        unsafe { bpf_descriptor(MAP_CREATE, &mut attributes) }.map(Self)
+        bpf_map(TYPE_QUEUE, 0, len, most).map(Self)
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -370,6 +364,45 @@ impl<const LEN: usize> BpfQueue<LEN> {
             Err(e) => Err(e),
         }
     }
+}
+
+/// A number in the kernel that a [`Probe`] counts up (`BPF_MAP_TYPE_ARRAY`). It begins at 0, and has the key 0.
+#[derive(Debug)]
+pub(crate) struct BpfCounter(OwnedFd);
+
+impl BpfCounter {
+    /// The errors are those of [`BpfQueue::new`].
+    pub(crate) fn new() -> Result<Self> {
+        const TYPE_ARRAY: u32 = 2;
+        bpf_map(TYPE_ARRAY, 4, 8, 1).map(Self)
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    pub(crate) fn get(&self) -> Result<u64> {
+        const MAP_LOOKUP_ELEM: c_int = 1;
+        let (key, mut count) = (0u32, 0u64);
+        let mut attributes = BpfAttributes::default();
+        attributes.0[0] = pair(self.0.as_raw_fd().unsigned_abs(), 0);
+        attributes.0[1] = ptr::from_ref(&key).expose_provenance() as u64;
+        attributes.0[2] = ptr::from_mut(&mut count).expose_provenance() as u64;
+        // SAFETY: the map has keys of 4 bytes and values of 8, as `new` makes it. The kernel reads the key and writes the
+        // value, which both live through the call.
+        unsafe { bpf(MAP_LOOKUP_ELEM, &mut attributes) }?;
+        Ok(count)
+    }
+}
+
+/// Makes a map of values of a type, with the sizes of a key and of a value, and room for so many.
+fn bpf_map(kind: u32, key: u32, value: u32, most: u32) -> Result<OwnedFd> {
+    const MAP_CREATE: c_int = 0;
+    let mut attributes = BpfAttributes::default();
+    attributes.0[0] = pair(kind, key);
+    attributes.0[1] = pair(value, most);
+    // SAFETY: making a map reads numbers only.
+    unsafe { bpf_descriptor(MAP_CREATE, &mut attributes) }
 }
 
 /// A program in the kernel that runs at one of its tracepoints, until this is dropped.

@@ -1,4 +1,4 @@
-//! A launch that brisk has learned: all that the program `brisk` does by itself.
+//! A launch that brisk has learned. The program `brisk` does this by itself.
 
 use std::ffi::OsString;
 use std::fs::File;

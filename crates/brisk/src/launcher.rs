@@ -2,9 +2,10 @@
 //!
 //! `brisk` is small, because a cold launch reads its code before anything else. It starts by itself only a program that
 //! brisk has learned (`brisk run --auto -- CMD`, without other options), or one beside the replay of a profile
-//! ([`named_replay`](crate::named_replay)). To start programs otherwise and to mount images, it becomes `brisk-run`, which has the decoders, and for everything else `brisk-tools`, which has all verbs. Both are
-//! installed beside it. `brisk-run` also becomes `brisk-tools` for help and for wrong arguments. For `brisk lab`, that becomes
-//! `brisk-lab`, for `brisk proxy` it becomes `brisk-proxy`, and for `brisk db` it becomes `brisk-db`.
+//! ([`named_replay`](crate::named_replay)). To start programs otherwise and to mount images, it becomes `brisk-run`, which
+//! has the decoders, and for everything else `brisk-tools`, which has all verbs. Both are installed beside it. `brisk-run`
+//! also becomes `brisk-tools` for help and for wrong arguments. For `brisk lab`, that becomes `brisk-lab`, for `brisk proxy` it
+//! becomes `brisk-proxy`, and for `brisk db` it becomes `brisk-db`.
 //!
 //! A link to `brisk` that has the name of another program (`brisk auto on`) starts that program, as `brisk run --auto` does.
 

@@ -14,8 +14,8 @@ Each verb has a file of its own in `verbs`, with its arguments and a function `r
 lists the verbs. Data goes to stdout, messages to stderr.
 
 There are three programs, because a cold launch reads brisk's own code first. `brisk` holds only what the start of a
-program needs that brisk has learned ([`launch`]). For images, mounts and profiles it becomes `brisk-run` ([`run_or_mount`]),
-and for everything else `brisk-tools` ([`all_verbs`]).
+program needs that brisk has learned, or beside the replay of a profile ([`launch`]). For images and mounts it becomes
+`brisk-run` ([`run_or_mount`]), and for everything else `brisk-tools` ([`all_verbs`]).
 
 # For `brisk-lab`
 

@@ -1,4 +1,4 @@
-//! A launch beside the replay of a profile that is named: all that the program `brisk` does by itself.
+//! A launch beside the replay of a profile that is named. The program `brisk` does this by itself.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -59,7 +59,7 @@ impl NamedReplay {
             }
         }
         let (tree, profile) = match verb.to_str()? {
-            "run" => (named, profile?),
+            "run" => (Some(named?), profile?),
             "replay" => (None, named?),
             _ => return None,
         };
@@ -153,6 +153,7 @@ mod tests {
             "replay p --disk iops=7 --disk iops=7 -- a",
             "replay p --profile q -- a",
             "run d -- a",
+            "run --profile p -- a",
             "run d --auto --profile p -- a",
             "run d --profile p --profile p -- a",
             "run d --at x --profile p -- a",

@@ -225,7 +225,8 @@ fn names_that_were_only_looked_up_are_recorded() {
         std::os::unix::fs::symlink("sub", files.path("link")).unwrap();
         // One process is over before anybody looks at it.
         let script = "test -e empty; test -e none; test -e none/below; test -e link/none; test -e made; : > made; \
-            cd sub; test -e relative; test -e ./three; cd ..; (test -e $PWD/brief); touch ready; \
+            cd sub; test -e relative; test -e ./three; cd ..; (test -e $PWD/brief); \
+            env -C sub env -C .. env -C sub test -e deep; touch ready; \
             while ! [ -e read ]; do sleep 0.01; done";
         for (options, by_others) in [(&[][..], 0), (&["--all-processes"], 1)] {
             for name in ["made", "ready", "read"] {
@@ -241,6 +242,7 @@ fn names_that_were_only_looked_up_are_recorded() {
             let names = names(&profile, &files.path(""));
             let count = |name: &str| names.iter().filter(|one| *one == name).count();
             let expected = [
+                "!sub/deep",
                 "empty",
                 "!none",
                 "!sub/none",
@@ -248,7 +250,7 @@ fn names_that_were_only_looked_up_are_recorded() {
                 "sub/three",
                 "!brief",
             ];
-            assert_eq!(expected.map(count), [1; 6], "{names:?}");
+            assert_eq!(expected.map(count), [1; 7], "{names:?}");
             assert_eq!(count("!other"), by_others, "{names:?}");
             // It was not there before, and is now, or the other way around.
             for name in ["made", "!made", "!read", "read", "!none/below"] {

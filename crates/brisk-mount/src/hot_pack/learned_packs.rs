@@ -618,9 +618,11 @@ impl LearnedPacks {
                 }
                 None => self.unlink(&small)?,
             }
-            let more = format!("{key}.more");
+            let (more, settled) = (format!("{key}.more"), format!("{key}.settled"));
             let is_complete = whole || left_alone.is_some() || is_full;
             if adds && !is_complete {
+                // In this order: a launch that begins meanwhile gives the second the name of the first.
+                self.unlink(&settled)?;
                 self.put(&more, "0")?;
             }
             // What belongs to a profile comes before it: a launch may use it at once, and to put it on the disk may take
@@ -630,13 +632,11 @@ impl LearnedPacks {
                 let path = self.reach(&format!("{key}.profile"));
                 profile.write(path).map_err(io::Error::other)?;
             }
-            if adds {
+            if adds && is_complete {
                 // An earlier launch may have requested another recording meanwhile.
-                self.unlink(&format!("{key}.settled"))?;
-                if is_complete {
-                    self.unlink(&more)?;
-                }
-            } else {
+                self.unlink(&settled)?;
+                self.unlink(&more)?;
+            } else if !adds {
                 self.settle(key)?;
             }
             self.keep_within(limit)

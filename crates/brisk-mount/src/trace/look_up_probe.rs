@@ -1,7 +1,7 @@
 //! A program in the kernel that tells which names are looked up.
 //!
 //! It runs at the end of each system call of the whole system, because a path need not be in memory before. If the call looks
-//! up a name, it copies the path and the result to a queue ([`BpfQueue`]). Its instructions are those of bpf(2) and
+//! up a name, it copies the path and the result to a queue ([`BpfQueue`]). It also tells of `fchdir`, which has no path. Its instructions are those of bpf(2) and
 //! [RFC 9669](https://www.rfc-editor.org/rfc/rfc9669).
 
 use std::ffi::CStr;
@@ -9,9 +9,10 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustix::io::{Errno, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::observe::{LOOK_UPS, LOOK_UPS_IN_DIRECTORY};
-use crate::syscalls::{BpfQueue, Probe};
+use crate::syscalls::{BpfCounter, BpfQueue, Probe};
 
 /// A look-up in the queue: when, by whom, in which directory, with which result, by which call, and the path, which ends with a
 /// zero byte.
@@ -22,8 +23,8 @@ const RESULT: usize = 20;
 const BY: usize = 24;
 const PATH: usize = 32;
 
-/// How many look-ups wait for the reader at most: 8 MB.
-const MOST_WAITING: u32 = 16 << 10;
+/// How many look-ups wait for the reader at most: 8 MB. What comes then is lost.
+pub(super) const MOST_QUEUED: u32 = 16 << 10;
 
 /// All system calls end here (include/trace/events/syscalls.h).
 const TRACEPOINT: &CStr = c"sys_exit";
@@ -34,32 +35,63 @@ pub(super) struct Seen {
     /// On the clock of the kernel's events.
     pub(super) at: Duration,
     pub(super) process: i32,
+    pub(super) thread: i32,
     /// The descriptor of the directory that the path counts from, or `AT_FDCWD`.
     pub(super) directory: i32,
     /// Whether there was something.
     pub(super) found: bool,
     /// Whether this is the process's working directory from now on.
     pub(super) moves: bool,
+    /// Empty if the call was `fchdir`.
     pub(super) path: Vec<u8>,
 }
 
 /// The program, which runs until this is dropped, and what it has told.
 pub(super) struct LookUpProbe {
     queue: BpfQueue<LEN>,
-    _probe: Probe,
+    /// How many look-ups had no room there.
+    lost: BpfCounter,
+    probe: Option<Probe>,
 }
 
 impl LookUpProbe {
     /// Tells of all look-ups from now on. An error if the kernel runs no such programs (`CONFIG_BPF_EVENTS`, Linux 5.5), if the
     /// system is locked down, or if nobody knows how this processor passes what a call is given.
     pub(super) fn start() -> Result<Self> {
-        let queue = BpfQueue::new(MOST_WAITING)?;
-        let program = program(queue.descriptor().as_raw_fd()).ok_or(Errno::OPNOTSUPP)?;
-        let probe = Probe::at_tracepoint(TRACEPOINT, &program)?;
+        // Before Linux 5.11, what programs in the kernel keep counts as locked memory.
+        let limit = getrlimit(Resource::Memlock);
+        let no_limit = Rlimit {
+            current: None,
+            maximum: None,
+        };
+        setrlimit(Resource::Memlock, no_limit).ok();
+        let started = Self::start_without_limit();
+        // What is traced inherits it. It had this value before, so setting it cannot fail.
+        setrlimit(Resource::Memlock, limit).ok();
+        started
+    }
+
+    fn start_without_limit() -> Result<Self> {
+        let queue = BpfQueue::new(MOST_QUEUED)?;
+        let lost = BpfCounter::new()?;
+        let maps = [queue.descriptor(), lost.descriptor()].map(|map| map.as_raw_fd());
+        let program = program(maps, REGISTER_PLACES);
+        let probe = Probe::at_tracepoint(TRACEPOINT, &program.ok_or(Errno::OPNOTSUPP)?)?;
         Ok(Self {
             queue,
-            _probe: probe,
+            lost,
+            probe: Some(probe),
         })
+    }
+
+    /// Tells of nothing new any more.
+    pub(super) fn stop(&mut self) {
+        self.probe = None;
+    }
+
+    /// How many look-ups had no room.
+    pub(super) fn lost(&self) -> Result<u64> {
+        self.lost.get()
     }
 
     /// The next look-up. None if there is none at the moment.
@@ -86,11 +118,11 @@ fn seen(value: &[u8; LEN]) -> Seen {
     let end = path.iter().position(|byte| *byte == 0);
     Seen {
         at: Duration::from_nanos(long(0)),
-        // The process is in the upper half, the thread in the lower one.
-        process: i32::try_from(long(PROCESS) >> 32).unwrap_or(0),
+        process: short(PROCESS + 4),
+        thread: short(PROCESS),
         directory: short(DIRECTORY),
         found,
-        moves: found && i64::from(short(BY)) == libc::SYS_chdir,
+        moves: found && [libc::SYS_chdir, libc::SYS_fchdir].contains(&short(BY).into()),
         path: path
             .get(..end.unwrap_or(path.len()))
             .unwrap_or_default()
@@ -98,40 +130,8 @@ fn seen(value: &[u8; LEN]) -> Seen {
     }
 }
 
-/// Where the kernel keeps a process's registers during a call (`struct pt_regs`). None for processors that nobody has tried.
-#[cfg(target_arch = "x86_64")]
-fn program(queue: i32) -> Option<Vec<u64>> {
-    use std::mem::offset_of;
-
-    use libc::user_regs_struct as Registers;
-
-    // The kernel's structure begins as this one does (arch/x86/include/uapi/asm/ptrace.h).
-    const FIRST: usize = offset_of!(Registers, rsi);
-    let at = |register: usize| register - FIRST;
-    assemble(
-        queue,
-        &Places {
-            first: FIRST,
-            len: at(offset_of!(Registers, cs)) + 8,
-            call: at(offset_of!(Registers, orig_rax)),
-            arguments: [
-                at(offset_of!(Registers, rdi)),
-                at(offset_of!(Registers, rsi)),
-            ],
-            // Calls of 32 bits have other numbers. These are `__USER_CS`.
-            mode: (at(offset_of!(Registers, cs)), 0x33),
-        },
-    )
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn program(_queue: i32) -> Option<Vec<u64>> {
-    None
-}
-
 /// Where the registers are that the program reads.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for x86-64"))]
-struct Places {
+struct RegisterPlaces {
     /// Of the first register, in the kernel's structure.
     first: usize,
     /// How many bytes to read from there.
@@ -142,6 +142,29 @@ struct Places {
     /// 16 bits, and what they are in a process whose calls are known.
     mode: (usize, i32),
 }
+
+/// Where the kernel keeps a process's registers during a call (`struct pt_regs`). The structure begins as that of ptrace does
+/// (arch/x86/include/uapi/asm/ptrace.h).
+#[cfg(target_arch = "x86_64")]
+const REGISTER_PLACES: Option<RegisterPlaces> = {
+    use std::mem::offset_of;
+
+    use libc::user_regs_struct as Registers;
+
+    const FIRST: usize = offset_of!(Registers, rsi);
+    Some(RegisterPlaces {
+        first: FIRST,
+        len: offset_of!(Registers, cs) + 8 - FIRST,
+        call: offset_of!(Registers, orig_rax) - FIRST,
+        arguments: [offset_of!(Registers, rdi) - FIRST, 0],
+        // `__USER_CS`. Calls of 32 bits have other numbers.
+        mode: (offset_of!(Registers, cs) - FIRST, 0x33),
+    })
+};
+
+/// For processors that nobody has tried.
+#[cfg(not(target_arch = "x86_64"))]
+const REGISTER_PLACES: Option<RegisterPlaces> = None;
 
 /// Registers of the program. The first one has what it is given, and then the first argument of each function. The result of
 /// a function is in register 0. Functions leave 6 to 9 alone.
@@ -172,12 +195,14 @@ const JUMP_IF_NOT_EQUAL: u8 = 0x55;
 const JUMP_IF_AT_LEAST: u8 = 0x75;
 const JUMP_IF_AT_MOST: u8 = 0xd5;
 const LOAD_NUMBER_64: u8 = 0x18;
+const ADD_ATOMICALLY: u8 = 0xdb;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 /// Instead of a register: the number is the descriptor of a map.
 const DESCRIPTOR_OF_MAP: u8 = 1;
 
 /// Numbers of the kernel's functions (include/uapi/linux/bpf.h).
+const FIND: i32 = 1;
 const NANOSECONDS_SINCE_START: i32 = 5;
 const THIS_PROCESS: i32 = 14;
 const PUSH: i32 = 87;
@@ -191,6 +216,8 @@ enum Target {
     Done,
     /// There is a path to read.
     Path,
+    /// All that is told is known.
+    Told,
     /// The end of the program.
     End,
 }
@@ -249,9 +276,9 @@ impl Assembler {
     }
 }
 
-/// The program. None if it does not fit into its memory.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for x86-64"))]
-fn assemble(queue: i32, places: &Places) -> Option<Vec<u64>> {
+/// The program. None if nobody knows where the registers are, or if it does not fit into its memory.
+fn program([queue, lost]: [i32; 2], places: Option<RegisterPlaces>) -> Option<Vec<u64>> {
+    let places = places?;
     // Offsets from the end of the program's memory.
     let seen = -i16::try_from(LEN).ok()?;
     let registers = seen - i16::try_from(places.len).ok()?;
@@ -278,7 +305,8 @@ fn assemble(queue: i32, places: &Places) -> Option<Vec<u64>> {
     program.put(SET, IN, 0, 0, libc::AT_FDCWD);
     program.put(LOAD, ADDRESS, FRAME, register(first)?, 0);
     // If `execve` succeeds, the registers are those of the new program.
-    let others = [libc::SYS_execve, libc::SYS_chdir].map(i64::cast_unsigned);
+    let fchdir = i32::try_from(libc::SYS_fchdir).ok()?;
+    let others = [libc::SYS_execve, libc::SYS_chdir, libc::SYS_fchdir].map(i64::cast_unsigned);
     for call in LOOK_UPS.iter().chain(&others) {
         program.jump(JUMP_IF_EQUAL, R1, i32::try_from(*call).ok()?, Target::Path);
     }
@@ -296,6 +324,9 @@ fn assemble(queue: i32, places: &Places) -> Option<Vec<u64>> {
     }
     program.put(MOVE, R3, ADDRESS, 0, 0);
     program.call_on(of_seen(PATH)?, LEN - PATH, READ_TEXT_OF_PROCESS)?;
+    // The descriptor of `fchdir` is no address.
+    program.put(LOAD, R1, FRAME, register(places.call)?, 0);
+    program.jump(JUMP_IF_EQUAL, R1, fchdir, Target::Told);
     // The length, with the zero byte. Of a path that fills all, the rest may be missing.
     program.jump(JUMP_IF_AT_MOST, R0, 1, Target::End);
     program.jump(
@@ -304,6 +335,7 @@ fn assemble(queue: i32, places: &Places) -> Option<Vec<u64>> {
         i32::try_from(LEN - PATH).ok()?,
         Target::End,
     );
+    program.here(Target::Told);
     program.put(CALL, 0, 0, 0, NANOSECONDS_SINCE_START);
     program.put(STORE, FRAME, R0, of_seen(0)?, 0);
     program.put(CALL, 0, 0, 0, THIS_PROCESS);
@@ -318,6 +350,18 @@ fn assemble(queue: i32, places: &Places) -> Option<Vec<u64>> {
     program.put(ADD, R2, 0, 0, seen.into());
     program.put(SET, R3, 0, 0, 0);
     program.put(CALL, 0, 0, 0, PUSH);
+    program.jump(JUMP_IF_EQUAL, R0, 0, Target::End);
+
+    // The registers are not needed any more. The key of the counter takes their place.
+    program.put(STORE_NUMBER, FRAME, 0, registers, 0);
+    program.put(LOAD_NUMBER_64, R1, DESCRIPTOR_OF_MAP, 0, lost);
+    program.put(0, 0, 0, 0, 0);
+    program.put(MOVE, R2, FRAME, 0, 0);
+    program.put(ADD, R2, 0, 0, registers.into());
+    program.put(CALL, 0, 0, 0, FIND);
+    program.jump(JUMP_IF_EQUAL, R0, 0, Target::End);
+    program.put(SET, R1, 0, 0, 1);
+    program.put(ADD_ATOMICALLY, R0, R1, 0, 0);
     program.here(Target::End);
     program.put(SET, R0, 0, 0, 0);
     program.put(EXIT, 0, 0, 0, 0);
@@ -327,37 +371,92 @@ fn assemble(queue: i32, places: &Places) -> Option<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::{Mutex, PoisonError};
 
-    use rustix::process::geteuid;
+    use rustix::fs::{AtFlags, statat};
+    use rustix::process::{fchdir, geteuid};
 
     use super::*;
 
+    /// Each probe hears of what the other test looks up.
+    static ONE: Mutex<()> = Mutex::new(());
+
     #[test]
     fn what_is_looked_up_is_told() {
-        if !geteuid().is_root() {
-            return;
-        }
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(
+            geteuid().is_root(),
+            "only root may run programs in the kernel"
+        );
         let home = tempfile::tempdir().expect("room");
-        let probe = LookUpProbe::start().expect("a kernel with CONFIG_BPF_EVENTS");
+        let directory = fs::File::open(home.path()).expect("there");
+        let limit = getrlimit(Resource::Memlock);
+        let mut probe = LookUpProbe::start().expect("a kernel with CONFIG_BPF_EVENTS");
+        assert_eq!(getrlimit(Resource::Memlock), limit);
+        let here = std::env::current_dir().expect("there");
         fs::write(home.path().join("there"), "").expect("room");
-        let long = home.path().join("a".repeat(255)).join("b".repeat(255));
         for name in ["there", "none"] {
             fs::metadata(home.path().join(name)).ok();
         }
-        fs::metadata(long).ok();
+        statat(&directory, "relative", AtFlags::empty()).ok();
+        // The longest path that is told, and one that is longer.
+        let room = LEN - PATH - 3 - home.path().as_os_str().len();
+        for len in [room, room + 1] {
+            let dots = "./".repeat(len / 2 - 50);
+            let name = "n".repeat(len - dots.len());
+            fs::metadata(format!("{}/{dots}{name}", home.path().display())).ok();
+        }
+        // To where it is already, for the other tests.
+        std::env::set_current_dir(&here).expect("there");
+        fchdir(fs::File::open(&here).expect("there")).expect("there");
+        probe.stop();
+        fs::metadata(home.path().join("late")).ok();
+        assert_eq!(probe.lost(), Ok(0));
+
         let mut told = Vec::new();
         while let Some(seen) = probe.next().expect("a queue") {
-            let own = seen.process == std::process::id().cast_signed();
+            // Other tests of this process look up other names.
+            if seen.process != std::process::id().cast_signed() {
+                continue;
+            }
+            assert!(seen.at > Duration::ZERO && seen.thread > 0);
             let path = String::from_utf8(seen.path).expect("these paths");
-            if own && let Some(name) = path.strip_prefix(home.path().to_str().expect("text")) {
-                assert!(seen.at > Duration::ZERO);
-                assert_eq!(seen.directory, libc::AT_FDCWD);
-                told.push((name.to_owned(), seen.found));
+            let name = path.strip_prefix(home.path().to_str().expect("text"));
+            match name {
+                Some(name) => told.push((name.to_owned(), seen.found)),
+                None if seen.moves => told.push((format!("to {path}"), true)),
+                None if seen.directory == directory.as_raw_fd() => told.push((path, seen.found)),
+                None => {}
             }
         }
-        // The first look-up made it.
-        let expected = [("/there", true), ("/there", true), ("/none", false)];
+        let longest = told.iter().position(|(name, _)| name.starts_with("/./"));
+        let (longest, _) = told.remove(longest.expect("one of the long ones"));
+        assert_eq!(longest.len(), room + 1);
+        let expected = [
+            // The first look-up made it.
+            ("/there", true),
+            ("/there", true),
+            ("/none", false),
+            ("relative", false),
+            (&format!("to {}", here.display()), true),
+            ("to ", true),
+        ];
         let expected = expected.map(|(name, found)| (name.to_owned(), found));
         assert_eq!(told, expected);
+    }
+    #[test]
+    fn what_has_no_room_is_counted() {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut probe = LookUpProbe::start().expect("root, and a kernel with CONFIG_BPF_EVENTS");
+        for _ in 0..=MOST_QUEUED {
+            fs::metadata("/none").ok();
+        }
+        probe.stop();
+        assert!(probe.lost().expect("a counter") > 0);
+        let mut told = 0;
+        while probe.next().expect("a queue").is_some() {
+            told += 1;
+        }
+        assert_eq!(told, MOST_QUEUED);
     }
 }

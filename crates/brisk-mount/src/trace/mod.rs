@@ -93,7 +93,7 @@ pub struct Trace {
 ///
 /// The page cache is emptied first, and the disks' read-ahead is lowered during the recording, so other
 /// programs are slower for that time. Files that other programs have mapped or in use stay in memory, and are
-/// not recorded. Names that are looked up are recorded if the kernel tells of them ([`Traced::has_look_ups`]).
+/// not recorded. Names that are looked up are recorded if the kernel tells of them ([`Traced::without_look_ups`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SystemTrace {
@@ -128,9 +128,9 @@ pub struct Traced {
     pub dropped: u64,
     /// How many files are left out, because they were written while the whole system was traced.
     pub written: u64,
-    /// Whether names that were only looked up are recorded, and those that do not exist. False if the whole system was traced,
-    /// and the kernel did not tell of them.
-    pub has_look_ups: bool,
+    /// If names that were only looked up are missing, because the whole system was traced and the kernel does not tell of them:
+    /// the system's number of the error.
+    pub without_look_ups: Option<i32>,
     /// About how many bytes the launch had mapped of files that are not in the profile, because they lie outside of the
     /// image and the trees. 0 if the whole system was traced.
     pub outside: u64,

@@ -83,8 +83,8 @@ struct Running {
 /// What tells of names.
 struct Watches {
     opened: OpenedFiles,
-    /// None if the kernel does not tell of look-ups.
-    looked_up: Option<LookedUpNames>,
+    /// An error if the kernel does not tell of look-ups.
+    looked_up: rustix::io::Result<LookedUpNames>,
 }
 
 /// The result of reading.
@@ -92,7 +92,7 @@ struct Collected {
     events: Vec<CachedPages>,
     lost: u64,
     names: Names,
-    looked_up: Option<Vec<Asked>>,
+    looked_up: rustix::io::Result<Vec<Asked>>,
 }
 
 /// What was recorded, and what is missing.
@@ -100,8 +100,8 @@ pub(super) struct RecordedLaunch {
     pub(super) recorded: Recorded,
     /// How many files are left out because they were written meanwhile.
     pub(super) written: u64,
-    /// Whether the kernel told which names were looked up.
-    pub(super) has_look_ups: bool,
+    /// Why the kernel did not tell which names were looked up: the system's number of the error.
+    pub(super) without_look_ups: Option<i32>,
 }
 
 /// A file that had pages read.
@@ -131,7 +131,7 @@ impl System {
         let instance = tracefs.instance()?;
         let mut opened = OpenedFiles::watch()?;
         // Without it, some names are missing, and the caller is told.
-        let mut looked_up = LookedUpNames::watch().ok();
+        let mut looked_up = LookedUpNames::watch();
         for change in &slow {
             if let Change::File { path, becomes, .. } = change {
                 // If a device has disappeared meanwhile, nothing is read from it.
@@ -147,8 +147,8 @@ impl System {
         let named = |e: Errno| Cause::io("read which files were opened", e);
         while opened.read(Duration::ZERO).map_err(named)? {}
         opened.settle(|_| false);
-        if let Some(looked_up) = &mut looked_up {
-            looked_up.read().map_err(named)?;
+        if let Ok(looked_up) = &mut looked_up {
+            while looked_up.read().map_err(named)? {}
             looked_up.settle(now(), |_| false);
         }
         Ok(Self {
@@ -257,6 +257,9 @@ fn collect(
         let was_cut = is_cut.load(Ordering::Acquire);
         if was_cut {
             instance.stop()?;
+            if let Ok(looked_up) = &mut looked_up {
+                looked_up.stop();
+            }
         }
         // What happens meanwhile may be read in another order.
         let mut until = now();
@@ -264,20 +267,22 @@ fn collect(
             // Names first, because the events of a file come after it was opened.
             let some_opened = opened.read(now())?;
             let some_looked_up = match &mut looked_up {
-                Some(looked_up) => looked_up.read()?,
-                None => false,
+                Ok(looked_up) => looked_up.read()?,
+                Err(_) => false,
             };
             let some_read = instance.read(|event| match event {
                 Event::Begins(begins) => {
                     followed.insert(begins.process);
-                    if let Some(looked_up) = &mut looked_up {
+                    if let Ok(looked_up) = &mut looked_up {
                         looked_up.begins(begins);
                     }
                 }
                 Event::Cached(pages) if events.len() < MAX_EVENTS => events.push(pages),
                 Event::Cached(_) => dropped = dropped.saturating_add(1),
             })?;
-            if !some_opened && !some_looked_up && !some_read {
+            // Others may ask for names faster than anybody can read that.
+            let must_stop = !was_cut && is_cut.load(Ordering::Acquire);
+            if must_stop || !some_opened && !some_looked_up && !some_read {
                 break;
             }
         }
@@ -287,17 +292,18 @@ fn collect(
             false => followed.contains(&process),
         };
         opened.settle(is_traced);
-        if let Some(looked_up) = &mut looked_up {
+        if let Ok(looked_up) = &mut looked_up {
             if was_cut {
                 until = Duration::MAX;
             }
             looked_up.settle(until, is_traced);
         }
         if was_cut {
+            let lost_look_ups = looked_up.as_ref().map_or(Ok(0), LookedUpNames::lost)?;
             let lost = instance.lost()?.saturating_add(dropped);
             return Ok(Collected {
                 events,
-                lost,
+                lost: lost.saturating_add(lost_look_ups),
                 names: opened.into_names(),
                 looked_up: looked_up.map(LookedUpNames::into_names),
             });
@@ -364,7 +370,7 @@ impl Collected {
             .chain(of_written.map(|file| &*file.path))
             .chain(own_path.as_deref())
             .collect();
-        let has_look_ups = self.looked_up.is_some();
+        let without_look_ups = self.looked_up.as_ref().err().map(|e| e.raw_os_error());
         let mut places = Places::new(mounts, began);
         let mut chosen = ChosenNames::default();
         let mut noted = HashSet::new();
@@ -412,7 +418,7 @@ impl Collected {
         Ok(RecordedLaunch {
             recorded,
             written: written.len() as u64,
-            has_look_ups,
+            without_look_ups,
         })
     }
 }

@@ -205,7 +205,7 @@ impl<'a> Tracer<'a> {
                 Ok(Some(recorded)) => Ok(RecordedLaunch {
                     recorded,
                     written: 0,
-                    has_look_ups: true,
+                    without_look_ups: None,
                 }),
                 Ok(None) => Err(failed(Cause::TracerLost)),
                 Err(e) => Err(io("make a profile")(io::Error::other(e))),
@@ -226,7 +226,7 @@ impl<'a> Tracer<'a> {
         let RecordedLaunch {
             recorded,
             written,
-            has_look_ups,
+            without_look_ups,
         } = recorded?;
         let Recorded {
             profile,
@@ -246,7 +246,7 @@ impl<'a> Tracer<'a> {
             unnamed,
             dropped,
             written,
-            has_look_ups,
+            without_look_ups,
             outside,
         }))
     }

@@ -76,13 +76,15 @@ impl TracerMessage {
                     unnamed,
                     dropped,
                     written,
-                    has_look_ups,
+                    without_look_ups,
                     outside,
                     ..
                 } = traced;
+                let without_look_ups =
+                    without_look_ups.map_or(NONE.to_owned(), |number| number.to_string());
                 writeln!(
                     to,
-                    "{TRACED} {was_ready} {status} {left} {unnamed} {dropped} {written} {has_look_ups} \
+                    "{TRACED} {was_ready} {status} {left} {unnamed} {dropped} {written} {without_look_ups} \
                      {outside}"
                 )?;
                 to.write_all(&traced.profile.to_text())?;
@@ -110,7 +112,7 @@ impl TracerMessage {
                 unnamed,
                 dropped,
                 written,
-                has_look_ups,
+                without_look_ups,
                 outside,
             ] => Ok(Traced {
                 profile: Profile::from_text(text, &Limits::of_profiles())
@@ -125,7 +127,10 @@ impl TracerMessage {
                 unnamed: number(unnamed)?,
                 dropped: number(dropped)?,
                 written: number(written)?,
-                has_look_ups: number(has_look_ups)?,
+                without_look_ups: match without_look_ups {
+                    NONE => None,
+                    errno => Some(number(errno)?),
+                },
                 outside: number(outside)?,
             }),
             _ => Err(Cause::TracerLost),
