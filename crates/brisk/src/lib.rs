@@ -141,10 +141,9 @@ fn advised(mut error: clap::Error) -> clap::Error {
 /// Runs `brisk`: starts a program that brisk has learned, or whose profile is named, or becomes `brisk-run` or `brisk-tools`.
 pub fn launch() -> ExitCode {
     let arguments = launcher::own_arguments().collect::<Vec<_>>();
-    let named = || NamedReplay::parse(&arguments)?.become_program();
     let known = match launcher::plain_command(&arguments) {
         Some(command) => known_launch::become_known(command),
-        None => named(),
+        None => NamedReplay::parse(&arguments).and_then(NamedReplay::become_program),
     };
     if let Some(error) = known {
         return exit_code(Err(error.into()), verbs::run::exit_code);

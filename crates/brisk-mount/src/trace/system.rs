@@ -148,7 +148,7 @@ impl System {
         while opened.read(Duration::ZERO).map_err(named)? {}
         opened.settle(|_| false);
         if let Ok(looked_up) = &mut looked_up {
-            while looked_up.read().map_err(named)? {}
+            looked_up.read().map_err(named)?;
             looked_up.settle(now(), |_| false);
         }
         Ok(Self {
@@ -280,9 +280,9 @@ fn collect(
                 Event::Cached(pages) if events.len() < MAX_EVENTS => events.push(pages),
                 Event::Cached(_) => dropped = dropped.saturating_add(1),
             })?;
-            // Others may ask for names faster than anybody can read that.
-            let must_stop = !was_cut && is_cut.load(Ordering::Acquire);
-            if must_stop || !some_opened && !some_looked_up && !some_read {
+            // Others may ask for names without a pause. Which processes are traced is known when all events are read.
+            let is_any_name_left = was_cut && (some_opened || some_looked_up);
+            if !some_read && !is_any_name_left {
                 break;
             }
         }

@@ -34,9 +34,10 @@ Nothing of them is in memory at first, and they are read-only without --writable
 system's other files, and says how much of them the command maps if that is at least 4 MiB. When the recording \
 ends, brisk ends what the command has left running.\n\n\
 With neither an image nor a tree, brisk traces the whole system, which needs root: each page that the kernel \
-brings into memory for the command's processes, and the names that they look up. It empties the page cache first, for all programs, and turns off the disks' read-ahead until the command has \
-ended. It misses what stays in memory because other programs have it mapped (the C library), what the command has \
-written, and files on overlays and in memory.\n\n\
+brings into memory for the command's processes, and the names that they look up. It empties the page cache first, \
+for all programs, and turns off the disks' read-ahead until the command has ended. It misses what stays in memory \
+because other programs have it mapped (the C library), what the command has written, and files on overlays and in \
+memory.\n\n\
 With --root and no image, the first tree is the command's root directory. PATH is as the command sees it. \
 BRISK_TREE in the environment is the place of the image, or of the first tree.\n\n\
 A launch can be ready:\n  \
