@@ -395,6 +395,52 @@ impl BpfCounter {
     }
 }
 
+/// A set of processes in the kernel, which a [`Probe`] asks (`BPF_MAP_TYPE_HASH`). The keys are their numbers, and the values
+/// say nothing.
+#[derive(Debug)]
+pub(crate) struct BpfProcesses(OwnedFd);
+
+impl BpfProcesses {
+    /// Makes an empty set for `most` processes. The errors are those of [`BpfQueue::new`].
+    pub(crate) fn new(most: u32) -> Result<Self> {
+        const TYPE_HASH: u32 = 1;
+        bpf_map(TYPE_HASH, 4, 4, most).map(Self)
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// E2BIG if there is no room.
+    pub(crate) fn insert(&self, process: i32) -> Result<()> {
+        const MAP_UPDATE_ELEM: c_int = 2;
+        let value = 0u32;
+        let value = ptr::from_ref(&value).expose_provenance() as u64;
+        // SAFETY: the map has values of 4 bytes, and this one lives through the call.
+        unsafe { self.change(MAP_UPDATE_ELEM, process, value) }
+    }
+
+    /// ENOENT if it is not there.
+    pub(crate) fn remove(&self, process: i32) -> Result<()> {
+        const MAP_DELETE_ELEM: c_int = 3;
+        // SAFETY: removing takes no value.
+        unsafe { self.change(MAP_DELETE_ELEM, process, 0) }
+    }
+
+    /// # Safety
+    ///
+    /// If the command takes a value, `value` must be the address of one.
+    unsafe fn change(&self, command: c_int, process: i32, value: u64) -> Result<()> {
+        let mut attributes = BpfAttributes::default();
+        attributes.0[0] = pair(self.0.as_raw_fd().unsigned_abs(), 0);
+        attributes.0[1] = ptr::from_ref(&process).expose_provenance() as u64;
+        attributes.0[2] = value;
+        // SAFETY: the map has keys of 4 bytes, as `new` makes it. The kernel reads one, which lives through the call. The
+        // caller answers for the value.
+        unsafe { bpf(command, &mut attributes) }.map(drop)
+    }
+}
+
 /// Makes a map of values of a type, with the sizes of a key and of a value, and room for so many.
 fn bpf_map(kind: u32, key: u32, value: u32, most: u32) -> Result<OwnedFd> {
     const MAP_CREATE: c_int = 0;

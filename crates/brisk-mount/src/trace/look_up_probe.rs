@@ -1,7 +1,8 @@
 //! A program in the kernel that tells which names are looked up.
 //!
 //! It runs at the end of each system call of the whole system, because a path need not be in memory before. If the call looks
-//! up a name, it copies the path and the result to a queue ([`BpfQueue`]). It also tells of `fchdir`, which has no path. Its instructions are those of bpf(2) and
+//! up a name, it copies the path and the result to a queue ([`BpfQueue`]). It also tells of `fchdir`, which has no path. It
+//! says nothing of processes that it was told to ignore ([`BpfProcesses`]). Its instructions are those of bpf(2) and
 //! [RFC 9669](https://www.rfc-editor.org/rfc/rfc9669).
 
 use std::ffi::CStr;
@@ -12,7 +13,7 @@ use rustix::io::{Errno, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::observe::{LOOK_UPS, LOOK_UPS_IN_DIRECTORY};
-use crate::syscalls::{BpfCounter, BpfQueue, Probe};
+use crate::syscalls::{BpfCounter, BpfProcesses, BpfQueue, Probe};
 
 /// A look-up in the queue: when, by whom, in which directory, with which result, by which call, and the path, which ends with a
 /// zero byte.
@@ -23,8 +24,11 @@ const RESULT: usize = 20;
 const BY: usize = 24;
 const PATH: usize = 32;
 
-/// How many look-ups wait for the reader at most: 8 MB. What comes then is lost.
-pub(super) const MOST_QUEUED: u32 = 16 << 10;
+/// How many look-ups wait for the reader at most: 32 MB. What comes then is lost.
+pub(super) const MOST_QUEUED: u32 = 64 << 10;
+
+/// How many processes can be ignored. The others are told of.
+const MOST_IGNORED: u32 = 16 << 10;
 
 /// All system calls end here (include/trace/events/syscalls.h).
 const TRACEPOINT: &CStr = c"sys_exit";
@@ -51,6 +55,7 @@ pub(super) struct LookUpProbe {
     queue: BpfQueue<LEN>,
     /// How many look-ups had no room there.
     lost: BpfCounter,
+    ignored: BpfProcesses,
     probe: Option<Probe>,
 }
 
@@ -74,14 +79,33 @@ impl LookUpProbe {
     fn start_without_limit() -> Result<Self> {
         let queue = BpfQueue::new(MOST_QUEUED)?;
         let lost = BpfCounter::new()?;
-        let maps = [queue.descriptor(), lost.descriptor()].map(|map| map.as_raw_fd());
-        let program = program(maps, REGISTER_PLACES);
+        let ignored = BpfProcesses::new(MOST_IGNORED)?;
+        let maps = Maps {
+            queue: queue.descriptor().as_raw_fd(),
+            lost: lost.descriptor().as_raw_fd(),
+            ignored: ignored.descriptor().as_raw_fd(),
+        };
+        let program = program(&maps, REGISTER_PLACES);
         let probe = Probe::at_tracepoint(TRACEPOINT, &program.ok_or(Errno::OPNOTSUPP)?)?;
         Ok(Self {
             queue,
             lost,
+            ignored,
             probe: Some(probe),
         })
+    }
+
+    /// Tells nothing of a process from now on. E2BIG if too many are ignored already.
+    pub(super) fn ignore(&self, process: i32) -> Result<()> {
+        self.ignored.insert(process)
+    }
+
+    /// Tells of a process again.
+    pub(super) fn heed(&self, process: i32) -> Result<()> {
+        match self.ignored.remove(process) {
+            Err(Errno::NOENT) => Ok(()),
+            removed => removed,
+        }
     }
 
     /// Tells of nothing new any more.
@@ -260,6 +284,20 @@ impl Assembler {
         Some(())
     }
 
+    /// Makes a map the first argument of a function.
+    fn load_map(&mut self, map: i32) {
+        self.put(LOAD_NUMBER_64, R1, DESCRIPTOR_OF_MAP, 0, map);
+        self.put(0, 0, 0, 0, 0);
+    }
+
+    /// Finds a key, which is in the program's memory, in a map: the address of its value, or 0.
+    fn find(&mut self, map: i32, key: i16) {
+        self.load_map(map);
+        self.put(MOVE, R2, FRAME, 0, 0);
+        self.put(ADD, R2, 0, 0, key.into());
+        self.put(CALL, 0, 0, 0, FIND);
+    }
+
     /// The instructions, with the distances of all jumps, which count from the next instruction.
     fn finish(mut self) -> Option<Vec<u64>> {
         for (at, target) in self.jumps {
@@ -276,8 +314,15 @@ impl Assembler {
     }
 }
 
+/// Descriptors of what the program fills and asks.
+struct Maps {
+    queue: i32,
+    lost: i32,
+    ignored: i32,
+}
+
 /// The program. None if nobody knows where the registers are, or if it does not fit into its memory.
-fn program([queue, lost]: [i32; 2], places: Option<RegisterPlaces>) -> Option<Vec<u64>> {
+fn program(maps: &Maps, places: Option<RegisterPlaces>) -> Option<Vec<u64>> {
     let places = places?;
     // Offsets from the end of the program's memory.
     let seen = -i16::try_from(LEN).ok()?;
@@ -318,6 +363,10 @@ fn program([queue, lost]: [i32; 2], places: Option<RegisterPlaces>) -> Option<Ve
     program.jump(JUMP, 0, 0, Target::End);
 
     program.here(Target::Path);
+    program.put(CALL, 0, 0, 0, THIS_PROCESS);
+    program.put(STORE, FRAME, R0, of_seen(PROCESS)?, 0);
+    program.find(maps.ignored, of_seen(PROCESS + 4)?);
+    program.jump(JUMP_IF_NOT_EQUAL, R0, 0, Target::End);
     // The kernel refuses to copy memory that nothing was written to.
     for at in (BY..LEN).step_by(8) {
         program.put(STORE_NUMBER, FRAME, 0, of_seen(at)?, 0);
@@ -338,14 +387,11 @@ fn program([queue, lost]: [i32; 2], places: Option<RegisterPlaces>) -> Option<Ve
     program.here(Target::Told);
     program.put(CALL, 0, 0, 0, NANOSECONDS_SINCE_START);
     program.put(STORE, FRAME, R0, of_seen(0)?, 0);
-    program.put(CALL, 0, 0, 0, THIS_PROCESS);
-    program.put(STORE, FRAME, R0, of_seen(PROCESS)?, 0);
     program.put(STORE_32, FRAME, IN, of_seen(DIRECTORY)?, 0);
     program.put(STORE_32, FRAME, VALUE, of_seen(RESULT)?, 0);
     program.put(LOAD, R1, FRAME, register(places.call)?, 0);
     program.put(STORE_32, FRAME, R1, of_seen(BY)?, 0);
-    program.put(LOAD_NUMBER_64, R1, DESCRIPTOR_OF_MAP, 0, queue);
-    program.put(0, 0, 0, 0, 0);
+    program.load_map(maps.queue);
     program.put(MOVE, R2, FRAME, 0, 0);
     program.put(ADD, R2, 0, 0, seen.into());
     program.put(SET, R3, 0, 0, 0);
@@ -354,11 +400,7 @@ fn program([queue, lost]: [i32; 2], places: Option<RegisterPlaces>) -> Option<Ve
 
     // The registers are not needed any more. The key of the counter takes their place.
     program.put(STORE_NUMBER, FRAME, 0, registers, 0);
-    program.put(LOAD_NUMBER_64, R1, DESCRIPTOR_OF_MAP, 0, lost);
-    program.put(0, 0, 0, 0, 0);
-    program.put(MOVE, R2, FRAME, 0, 0);
-    program.put(ADD, R2, 0, 0, registers.into());
-    program.put(CALL, 0, 0, 0, FIND);
+    program.find(maps.lost, registers);
     program.jump(JUMP_IF_EQUAL, R0, 0, Target::End);
     program.put(SET, R1, 0, 0, 1);
     program.put(ADD_ATOMICALLY, R0, R1, 0, 0);
@@ -459,6 +501,35 @@ mod tests {
         let expected = expected.map(|(name, found)| (name.to_owned(), found));
         assert_eq!(told, expected);
     }
+
+    #[test]
+    fn an_ignored_process_is_not_told_of() {
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut probe) = start() else {
+            return;
+        };
+        let own = std::process::id().cast_signed();
+        fs::metadata("/before").ok();
+        probe.ignore(own).expect("room");
+        fs::metadata("/ignored").ok();
+        // Another process is not.
+        let ended = std::process::Command::new("cat").arg("/none").output();
+        assert!(!ended.expect("cat").status.success());
+        probe.heed(own).expect("a set");
+        probe.heed(own).expect("a set");
+        fs::metadata("/after").ok();
+        probe.stop();
+
+        let mut told = Vec::new();
+        while let Some(seen) = probe.next().expect("a queue") {
+            told.push((seen.process == own, seen.path));
+        }
+        let is_told = |is_own, path: &str| told.contains(&(is_own, path.as_bytes().to_owned()));
+        assert!(is_told(true, "/before") && is_told(true, "/after"));
+        assert!(is_told(false, "/none"), "{told:?}");
+        assert!(!is_told(true, "/ignored"), "{told:?}");
+    }
+
     #[test]
     fn what_has_no_room_is_counted() {
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

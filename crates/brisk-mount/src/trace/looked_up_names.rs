@@ -18,13 +18,21 @@ use crate::observe::{absolute, directory_of};
 /// How many look-ups wait at most.
 const MOST_WAITING: usize = 1 << 20;
 
+/// A process that is not traced is ignored after so many look-ups. Some processes look up names before they become a traced
+/// program, but not so many.
+const IGNORED_AFTER: u32 = 256;
+
 pub(super) struct LookedUpNames {
     probe: LookUpProbe,
     /// What is not noted yet.
     waiting: Vec<Waiting>,
-    /// How many look-ups had no room.
+    /// How many look-ups had no room here.
     lost: u64,
+    /// How many had none in the queue before the launch.
+    lost_before: u64,
     names: AskedNames,
+    /// How many look-ups were read of processes that are not traced. Without a limit, they would leave no room in the queue.
+    of_others: HashMap<i32, u32>,
     /// The working directories of processes, as far as anybody has seen how they came there.
     moved: HashMap<i32, PathBuf>,
     /// The processes of threads.
@@ -57,11 +65,15 @@ impl Waiting {
 impl LookedUpNames {
     /// Watches all processes from now on. Errors are those of [`LookUpProbe::start`].
     pub(super) fn watch() -> Result<Self> {
+        let probe = LookUpProbe::start()?;
+        probe.ignore(std::process::id().cast_signed())?;
         Ok(Self {
-            probe: LookUpProbe::start()?,
+            probe,
             waiting: Vec::new(),
             lost: 0,
+            lost_before: 0,
             names: AskedNames::default(),
+            of_others: HashMap::new(),
             moved: HashMap::new(),
             processes: HashMap::new(),
             in_other_root: HashSet::new(),
@@ -69,18 +81,12 @@ impl LookedUpNames {
         })
     }
 
-    /// Reads some of what other processes have looked up. False if there was nothing.
-    pub(super) fn read(&mut self) -> Result<bool> {
-        let own = std::process::id().cast_signed();
-        let mut some = false;
-        for _ in 0..MOST_QUEUED {
+    /// Reads some of what other processes have looked up. How many look-ups that were, in [`MOST_QUEUED`].
+    pub(super) fn read(&mut self) -> Result<u32> {
+        for count in 0..MOST_QUEUED {
             let Some(seen) = self.probe.next()? else {
-                return Ok(some);
+                return Ok(count);
             };
-            if seen.process == own {
-                continue;
-            }
-            some = true;
             // A process may close it soon, and names are seldom looked up in others than its working directory.
             let is_in_other = seen.directory != libc::AT_FDCWD && !seen.path.starts_with(b"/");
             let base = is_in_other.then(|| directory_of(seen.process, seen.directory));
@@ -91,12 +97,26 @@ impl LookedUpNames {
                 self.waiting.push(Waiting::LookUp { seen, base });
             }
         }
-        Ok(true)
+        Ok(MOST_QUEUED)
+    }
+
+    /// Forgets what was looked up until now.
+    pub(super) fn forget(&mut self) -> Result<()> {
+        self.read()?;
+        self.waiting.clear();
+        self.lost_before = self.probe.lost()?;
+        Ok(())
     }
 
     /// Notes that a process has begun.
-    pub(super) fn begins(&mut self, begins: Begins) {
+    pub(super) fn begins(&mut self, begins: Begins) -> Result<()> {
+        // It has the number of a process that ended, or is about to become a traced program.
+        let count = self.of_others.remove(&begins.process);
+        if count.is_some_and(|count| count >= IGNORED_AFTER) {
+            self.probe.heed(begins.process)?;
+        }
         self.waiting.push(Waiting::Begins(begins));
+        Ok(())
     }
 
     /// Hears of nothing new any more.
@@ -115,7 +135,11 @@ impl LookedUpNames {
         for one in before {
             match one {
                 Waiting::LookUp { seen, base } => {
-                    if is_traced(seen.process) || seen.moves {
+                    let is_traced = is_traced(seen.process);
+                    if !is_traced {
+                        self.count_other(seen.process);
+                    }
+                    if is_traced || seen.moves {
                         self.note(seen, base, &mut in_root);
                     }
                 }
@@ -123,6 +147,15 @@ impl LookedUpNames {
             }
         }
         self.names.settle(is_traced);
+    }
+
+    fn count_other(&mut self, process: i32) {
+        let count = self.of_others.entry(process).or_default();
+        *count = count.saturating_add(1);
+        if *count == IGNORED_AFTER {
+            // If too many are ignored already, this one is told of as before.
+            self.probe.ignore(process).ok();
+        }
     }
 
     /// A new process is where the one is that has started it. What was known by its number belongs to an earlier one.
@@ -198,7 +231,8 @@ impl LookedUpNames {
 
     /// How many look-ups had no room. Some may be those of others.
     pub(super) fn lost(&self) -> Result<u64> {
-        Ok(self.lost.saturating_add(self.probe.lost()?))
+        let in_queue = self.probe.lost()?.saturating_sub(self.lost_before);
+        Ok(self.lost.saturating_add(in_queue))
     }
 
     /// What traced processes have looked up.
@@ -210,4 +244,57 @@ impl LookedUpNames {
 fn identity(path: &str) -> Option<(u64, u64)> {
     let metadata = fs::metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_busy_process_that_is_not_traced_is_ignored() {
+        // Some containers refuse all programs in the kernel, and another test says which errors those are.
+        let Ok(mut names) = LookedUpNames::watch() else {
+            return;
+        };
+        // Looks up as many names as are counted, for each line.
+        let program = format!(
+            "while read line; do i=0; while [ $i -lt {IGNORED_AFTER} ]; do i=$((i+1)); test -e /none; done; echo done; done"
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &program]).stdin(Stdio::piped());
+        let mut busy = command.stdout(Stdio::piped()).spawn().expect("sh");
+        let process = busy.id().cast_signed();
+        let mut lines = busy.stdin.take().expect("a pipe");
+        let mut answers = BufReader::new(busy.stdout.take().expect("a pipe"));
+        let mut look_up = || {
+            lines.write_all(b"go\n").expect("it reads");
+            answers.read_line(&mut String::new()).expect("it writes");
+        };
+        let is_of_it =
+            |one: &Waiting| matches!(one, Waiting::LookUp { seen, .. } if seen.process == process);
+        let read = |names: &mut LookedUpNames| {
+            names.read().expect("a queue");
+            let some = names.waiting.iter().filter(|one| is_of_it(one)).count();
+            names.settle(Duration::MAX, |_| false);
+            some
+        };
+        look_up();
+        assert!(read(&mut names) >= IGNORED_AFTER as usize);
+        look_up();
+        assert_eq!(read(&mut names), 0);
+        let begins = Begins {
+            at: Duration::ZERO,
+            process,
+            parent: None,
+        };
+        names.begins(begins).expect("a set");
+        look_up();
+        assert!(read(&mut names) >= IGNORED_AFTER as usize);
+        assert_eq!(names.lost(), Ok(0));
+        drop(lines);
+        assert!(busy.wait().expect("it ends").success());
+    }
 }

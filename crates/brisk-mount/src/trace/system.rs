@@ -30,6 +30,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::WholeSystem;
 use super::asked_names::Asked;
+use super::look_up_probe::MOST_QUEUED;
 use super::looked_up_names::LookedUpNames;
 use super::opened_files::{Names, OpenedFiles};
 use super::places::{Places, mount_of};
@@ -148,8 +149,7 @@ impl System {
         while opened.read(Duration::ZERO).map_err(named)? {}
         opened.settle(|_| false);
         if let Ok(looked_up) = &mut looked_up {
-            looked_up.read().map_err(named)?;
-            looked_up.settle(now(), |_| false);
+            looked_up.forget().map_err(named)?;
         }
         Ok(Self {
             started: now(),
@@ -253,7 +253,10 @@ fn collect(
     let mut dropped = 0u64;
     let own = std::process::id().cast_signed();
     let mut followed = HashSet::new();
+    let mut begun = Vec::new();
     loop {
+        // Whether the next look-ups may have no room in the queue, if they must wait.
+        let mut is_busy;
         let was_cut = is_cut.load(Ordering::Acquire);
         if was_cut {
             instance.stop()?;
@@ -266,22 +269,26 @@ fn collect(
         loop {
             // Names first, because the events of a file come after it was opened.
             let some_opened = opened.read(now())?;
-            let some_looked_up = match &mut looked_up {
+            let look_ups = match &mut looked_up {
                 Ok(looked_up) => looked_up.read()?,
-                Err(_) => false,
+                Err(_) => 0,
             };
+            is_busy = look_ups > MOST_QUEUED / 8;
             let some_read = instance.read(|event| match event {
                 Event::Begins(begins) => {
                     followed.insert(begins.process);
-                    if let Ok(looked_up) = &mut looked_up {
-                        looked_up.begins(begins);
-                    }
+                    begun.push(begins);
                 }
                 Event::Cached(pages) if events.len() < MAX_EVENTS => events.push(pages),
                 Event::Cached(_) => dropped = dropped.saturating_add(1),
             })?;
+            if let Ok(looked_up) = &mut looked_up {
+                for begins in begun.drain(..) {
+                    looked_up.begins(begins)?;
+                }
+            }
             // Others may ask for names without a pause. Which processes are traced is known when all events are read.
-            let is_any_name_left = was_cut && (some_opened || some_looked_up);
+            let is_any_name_left = was_cut && (some_opened || look_ups > 0);
             if !some_read && !is_any_name_left {
                 break;
             }
@@ -307,6 +314,9 @@ fn collect(
                 names: opened.into_names(),
                 looked_up: looked_up.map(LookedUpNames::into_names),
             });
+        }
+        if is_busy {
+            continue;
         }
         let mut fds = [
             PollFd::new(&opened, PollFlags::IN),
