@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use brisk_image::profile::{Origin, PAGE, Profile, ProfileFile, Root, RootKind};
@@ -38,6 +38,10 @@ const OTHER_FILES: u64 = 64;
 /// The most bytes of which [`Replay::disk_time`] says how long the disks take for them.
 const MOST_TIMED: u64 = 1 << 30;
 
+/// If a disk is known to do no more operations a second, names are looked up last. The program asks for them by itself, and
+/// the disk does no more for two that ask. But it does not ask for pages in pieces as large as the replay's.
+const FEW_OPERATIONS: u64 = 5000;
+
 /// How often to look at the program.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -54,6 +58,8 @@ pub struct Replay {
     disks: Vec<DiskReads>,
     /// Whether that was measured, or is what the caller says.
     is_charge_known: Vec<bool>,
+    /// Whether names are looked up after all pages were asked for, and not meanwhile.
+    looks_up_last: bool,
     /// The most bytes to ask for. Half of the free memory is always a limit.
     pub budget: Option<u64>,
     /// Whether this runs while the program starts. If so, the replay gives up if all pages are in memory.
@@ -128,6 +134,7 @@ impl Replay {
         let mut roots = Vec::new();
         let mut disks = Vec::new();
         let mut is_charge_known = Vec::new();
+        let mut looks_up_last = false;
         for (number, root) in (0u32..).zip(profile.roots()) {
             let place = places.get(&number).map_or(&root.path, |place| *place);
             let fd = match open_root(place) {
@@ -144,6 +151,8 @@ impl Replay {
             let mut reads = disk.reads();
             reads.charge = charge.charge(measured, reads.charge);
             is_charge_known.push(measured.is_some() || charge.is_whole());
+            let is_known = measured.is_some() || charge.operations_per_second.is_some();
+            looks_up_last |= is_known && reads.charge.operations_per_second.get() <= FEW_OPERATIONS;
             disks.push(reads);
             roots.push(fd.map(Arc::new));
         }
@@ -154,6 +163,7 @@ impl Replay {
             roots,
             disks,
             is_charge_known,
+            looks_up_last,
             budget: None,
             race: true,
             threads: THREADS,
@@ -268,23 +278,20 @@ impl Replay {
             .zip(self.profile.files())
             .map(|(number, _)| self.reads_of(number).charge)
             .collect();
+        let looks_up_last = self.looks_up_last;
         let look_ups = Arc::new(LookUps::new(&self.profile, self.roots.clone()));
         let files = Arc::new(ProfileFiles::new(self.profile, self.roots, self.complete));
         let switch = Arc::new(LookUpSwitch::default());
-        let mut looking = Vec::new();
-        if !(options.race && look_ups.all_in_memory(&files.profile)) {
-            for _ in 0..LOOK_UP_THREADS {
-                let (look_ups, files) = (Arc::clone(&look_ups), Arc::clone(&files));
-                let switch = Arc::clone(&switch);
-                let thread = thread::Builder::new().name("look-ups".to_owned());
-                match thread.spawn(move || look_ups.work(&files.profile, &switch)) {
-                    Ok(thread) => looking.push(thread),
-                    // Fewer do it, too.
-                    Err(_) => break,
-                }
-            }
-        }
-        let looked = |looking: Vec<thread::JoinHandle<()>>| {
+        let looks_up = !(options.race && look_ups.all_in_memory(&files.profile));
+        let start_looking = || match looks_up {
+            true => start_looking(&look_ups, &files, &switch),
+            false => Vec::new(),
+        };
+        let mut looking = match looks_up_last {
+            true => Vec::new(),
+            false => start_looking(),
+        };
+        let looked = |looking: Vec<JoinHandle<()>>| {
             for thread in looking {
                 // The counts of a thread that panicked are right up to there.
                 thread.join().ok();
@@ -335,6 +342,8 @@ impl Replay {
         pages.over_budget = pages.over_budget.saturating_add(left_out);
         if look_ups_end(given_up, options.race, pages.asked, pages.passed) {
             switch.end();
+        } else if looks_up_last {
+            looking = start_looking();
         }
         if let Some(log) = log {
             // If this fails, its reader finds no end in it.
@@ -354,6 +363,26 @@ impl Replay {
             time: started.elapsed(),
         })
     }
+}
+
+/// Starts the threads that look up names.
+fn start_looking(
+    look_ups: &Arc<LookUps>,
+    files: &Arc<ProfileFiles>,
+    switch: &Arc<LookUpSwitch>,
+) -> Vec<JoinHandle<()>> {
+    let mut looking = Vec::new();
+    for _ in 0..LOOK_UP_THREADS {
+        let (look_ups, files) = (Arc::clone(look_ups), Arc::clone(files));
+        let switch = Arc::clone(switch);
+        let thread = thread::Builder::new().name("look-ups".to_owned());
+        match thread.spawn(move || look_ups.work(&files.profile, &switch)) {
+            Ok(thread) => looking.push(thread),
+            // Fewer do it, too.
+            Err(_) => break,
+        }
+    }
+    looking
 }
 
 /// Watches `program` until the replay has read everything or gives up. With `files`, it also checks whether
@@ -512,6 +541,43 @@ mod tests {
         // Half of it is what is usual for a disk of its kind.
         assert_eq!(time(here, len, charge(1, 0)), None);
         assert_eq!(time(here, len, charge(0, 0)), None);
+    }
+
+    #[test]
+    fn a_disk_of_few_operations_does_those_for_names_last() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let here = directory.path();
+        std::fs::write(here.join("app"), "app").expect("room");
+        let replay = |operations| {
+            let text = format!(
+                r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
+"roots": [["{}", "directory"]], "directories": [[0, ""]], "files": [[0, "app", 3, null]],
+"steps": [["found", 0, "app", 1, 1], ["absent", 0, "none", 2, 1], ["pages", 0, 0, 1, 3, 1]]}}"#,
+                here.display(),
+            );
+            let profile = Profile::from_text(text.as_bytes(), &Limits::of_profiles());
+            let charge = DiskCharge {
+                operations_per_second: std::num::NonZeroU64::new(operations),
+                ..DiskCharge::default()
+            };
+            let replay = Replay::on_measured(profile.expect("a profile"), &[], charge, None);
+            let mut replay = replay.expect("a replay");
+            // Whatever is in memory.
+            replay.race = false;
+            replay
+        };
+        // 0: nobody knows, whatever is usual for a disk of its kind.
+        let cases = [
+            (FEW_OPERATIONS, true),
+            (FEW_OPERATIONS + 1, false),
+            (0, false),
+        ];
+        for (operations, last) in cases {
+            let replay = replay(operations);
+            assert_eq!(replay.looks_up_last, last, "{operations}");
+            let replayed = replay.run().expect("threads");
+            assert_eq!((replayed.look_ups, replayed.changed), (2, 0));
+        }
     }
 
     #[test]
