@@ -101,7 +101,7 @@ impl LookUpProbe {
     }
 
     /// Tells of a process again.
-    pub(super) fn heed(&self, process: i32) -> Result<()> {
+    pub(super) fn hear(&self, process: i32) -> Result<()> {
         match self.ignored.remove(process) {
             Err(Errno::NOENT) => Ok(()),
             removed => removed,
@@ -513,10 +513,12 @@ mod tests {
         probe.ignore(own).expect("room");
         fs::metadata("/ignored").ok();
         // Another process is not.
-        let ended = std::process::Command::new("cat").arg("/none").output();
+        let ended = std::process::Command::new("cat")
+            .arg("/of-another")
+            .output();
         assert!(!ended.expect("cat").status.success());
-        probe.heed(own).expect("a set");
-        probe.heed(own).expect("a set");
+        probe.hear(own).expect("a set");
+        probe.hear(own).expect("a set");
         fs::metadata("/after").ok();
         probe.stop();
 
@@ -526,7 +528,7 @@ mod tests {
         }
         let is_told = |is_own, path: &str| told.contains(&(is_own, path.as_bytes().to_owned()));
         assert!(is_told(true, "/before") && is_told(true, "/after"));
-        assert!(is_told(false, "/none"), "{told:?}");
+        assert!(is_told(false, "/of-another"), "{told:?}");
         assert!(!is_told(true, "/ignored"), "{told:?}");
     }
 

@@ -149,7 +149,7 @@ impl System {
         while opened.read(Duration::ZERO).map_err(named)? {}
         opened.settle(|_| false);
         if let Ok(looked_up) = &mut looked_up {
-            looked_up.forget().map_err(named)?;
+            looked_up.forget(!plan.all_processes).map_err(named)?;
         }
         Ok(Self {
             started: now(),
@@ -253,9 +253,14 @@ fn collect(
     let mut dropped = 0u64;
     let own = std::process::id().cast_signed();
     let mut followed = HashSet::new();
+    // The event of a process comes before anything that it does.
+    let is_traced = |followed: &HashSet<i32>, process| match all_processes {
+        true => process != own,
+        false => followed.contains(&process),
+    };
     let mut begun = Vec::new();
     loop {
-        // Whether the next look-ups may have no room in the queue, if they must wait.
+        // Whether the queue fills so fast that the reader must not sleep.
         let mut is_busy;
         let was_cut = is_cut.load(Ordering::Acquire);
         if was_cut {
@@ -264,9 +269,10 @@ fn collect(
                 looked_up.stop();
             }
         }
-        // What happens meanwhile may be read in another order.
-        let mut until = now();
+        let mut until;
         loop {
+            // What happens meanwhile may be read in another order.
+            until = now();
             // Names first, because the events of a file come after it was opened.
             let some_opened = opened.read(now())?;
             let look_ups = match &mut looked_up {
@@ -274,17 +280,28 @@ fn collect(
                 Err(_) => 0,
             };
             is_busy = look_ups > MOST_QUEUED / 8;
+            let mut last = Duration::ZERO;
             let some_read = instance.read(|event| match event {
                 Event::Begins(begins) => {
+                    last = begins.at;
                     followed.insert(begins.process);
                     begun.push(begins);
                 }
-                Event::Cached(pages) if events.len() < MAX_EVENTS => events.push(pages),
-                Event::Cached(_) => dropped = dropped.saturating_add(1),
+                Event::Cached(pages) => {
+                    last = pages.at;
+                    match events.len() < MAX_EVENTS {
+                        true => events.push(pages),
+                        false => dropped = dropped.saturating_add(1),
+                    }
+                }
             })?;
             if let Ok(looked_up) = &mut looked_up {
                 for begins in begun.drain(..) {
                     looked_up.begins(begins)?;
+                }
+                if is_busy {
+                    // Events are in the order of time. So it is known who was traced until this one.
+                    looked_up.settle(last.min(until), |process| is_traced(&followed, process));
                 }
             }
             // Others may ask for names without a pause. Which processes are traced is known when all events are read.
@@ -293,11 +310,7 @@ fn collect(
                 break;
             }
         }
-        // The event of a process comes before anything that it does.
-        let is_traced = |process| match all_processes {
-            true => process != own,
-            false => followed.contains(&process),
-        };
+        let is_traced = |process| is_traced(&followed, process);
         opened.settle(is_traced);
         if let Ok(looked_up) = &mut looked_up {
             if was_cut {
