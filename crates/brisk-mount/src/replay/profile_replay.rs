@@ -38,8 +38,8 @@ const OTHER_FILES: u64 = 64;
 /// The most bytes of which [`Replay::disk_time`] says how long the disks take for them.
 const MOST_TIMED: u64 = 1 << 30;
 
-/// If a disk is known to do no more operations a second, names are looked up last. The program asks for them by itself, and
-/// the disk does no more for two that ask. But it does not ask for pages in pieces as large as the replay's.
+/// If a disk is known to do no more operations a second, names are looked up last. brisk and the program need the same
+/// operations for a name, but the program asks for pages in smaller pieces.
 const FEW_OPERATIONS: u64 = 5000;
 
 /// How often to look at the program.
@@ -58,7 +58,7 @@ pub struct Replay {
     disks: Vec<DiskReads>,
     /// Whether that was measured, or is what the caller says.
     is_charge_known: Vec<bool>,
-    /// Whether names are looked up after all pages were asked for, and not meanwhile.
+    /// Whether names are looked up when all pages are in memory, and not meanwhile.
     looks_up_last: bool,
     /// The most bytes to ask for. Half of the free memory is always a limit.
     pub budget: Option<u64>,
@@ -278,7 +278,7 @@ impl Replay {
             .zip(self.profile.files())
             .map(|(number, _)| self.reads_of(number).charge)
             .collect();
-        let looks_up_last = self.looks_up_last;
+        let looks_up_last = self.looks_up_last && self.program.is_some();
         let look_ups = Arc::new(LookUps::new(&self.profile, self.roots.clone()));
         let files = Arc::new(ProfileFiles::new(self.profile, self.roots, self.complete));
         let switch = Arc::new(LookUpSwitch::default());
@@ -321,17 +321,26 @@ impl Replay {
                 return Err(e);
             }
         };
-        let pause = |paused| {
-            switch.pause(paused);
-            prefetch.pause(paused);
-        };
-        let given_up = match self.program {
-            Some(program) => {
-                let judging = self.ends_if_unrecorded.then_some(&*files);
-                watch(program, judging, expected, &prefetch, pause)
-            }
+        let judged_files = self.ends_if_unrecorded.then_some(&*files);
+        let mut watch = self.program.map(|program| Watch {
+            program,
+            files: judged_files,
+            expected,
+            began: Instant::now(),
+            judge: Judge::default(),
+            known: None,
+        });
+        let mut given_up = match &mut watch {
+            Some(watch) => watch.until(
+                || prefetch.is_over(),
+                || prefetch.counts().asked,
+                |paused| {
+                    switch.pause(paused);
+                    prefetch.pause(paused);
+                },
+            ),
             None => {
-                pause(false);
+                prefetch.pause(false);
                 None
             }
         };
@@ -342,8 +351,20 @@ impl Replay {
         pages.over_budget = pages.over_budget.saturating_add(left_out);
         if look_ups_end(given_up, options.race, pages.asked, pages.passed) {
             switch.end();
-        } else if looks_up_last {
-            looking = start_looking();
+        } else if let Some(watch) = &mut watch {
+            if looks_up_last {
+                // The program is judged first.
+                switch.pause(true);
+                looking = start_looking();
+            }
+            given_up = watch.until(
+                || looking.iter().all(JoinHandle::is_finished),
+                || pages.asked,
+                |paused| switch.pause(paused),
+            );
+            if given_up.is_some() {
+                switch.end();
+            }
         }
         if let Some(log) = log {
             // If this fails, its reader finds no end in it.
@@ -385,36 +406,46 @@ fn start_looking(
     looking
 }
 
-/// Watches `program` until the replay has read everything or gives up. With `files`, it also checks whether
-/// the program was recorded. It is judged as if at least `expected` bytes had been asked for.
-fn watch(
-    mut program: WatchedProgram,
-    files: Option<&ProfileFiles>,
+/// Watches the program beside which a replay runs.
+struct Watch<'a> {
+    program: WatchedProgram,
+    /// To check whether the program was recorded.
+    files: Option<&'a ProfileFiles>,
+    /// The program is judged as if at least so many bytes had been asked for.
     expected: u64,
-    prefetch: &Prefetch,
-    pause: impl Fn(bool),
-) -> Option<GivenUp> {
-    let began = Instant::now();
-    let mut judge = Judge::default();
-    let mut known = None;
-    while !prefetch.is_over() {
-        let running = files.map_or(Running::Unknown, |files| {
-            running(&program, files, &mut known)
-        });
-        let now = Moment {
-            at: began.elapsed(),
-            running,
-            own: program.own(),
-            asked: prefetch.counts().asked.max(expected),
-        };
-        match judge.step(now) {
-            Step::GoOn => pause(false),
-            Step::Pause => pause(true),
-            Step::GiveUp(why) => return Some(why),
+    began: Instant,
+    judge: Judge,
+    /// The last answer of [`running`].
+    known: Option<(FileId, bool)>,
+}
+
+impl Watch<'_> {
+    /// Watches until something is over, or the replay gives up. `asked`: how many bytes were asked for by now.
+    fn until(
+        &mut self,
+        is_over: impl Fn() -> bool,
+        asked: impl Fn() -> u64,
+        pause: impl Fn(bool),
+    ) -> Option<GivenUp> {
+        while !is_over() {
+            let running = self.files.map_or(Running::Unknown, |files| {
+                running(&self.program, files, &mut self.known)
+            });
+            let now = Moment {
+                at: self.began.elapsed(),
+                running,
+                own: self.program.own(),
+                asked: asked().max(self.expected),
+            };
+            match self.judge.step(now) {
+                Step::GoOn => pause(false),
+                Step::Pause => pause(true),
+                Step::GiveUp(why) => return Some(why),
+            }
+            thread::sleep(LOOK_EVERY);
         }
-        thread::sleep(LOOK_EVERY);
+        None
     }
-    None
 }
 
 /// What `program` runs now. `known` is the last answer for a file, because an answer takes many system calls.
@@ -544,40 +575,59 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_of_few_operations_does_those_for_names_last() {
+    fn names_are_looked_up_last_on_a_disk_of_few_operations() {
         let directory = tempfile::tempdir().expect("a directory");
         let here = directory.path();
-        std::fs::write(here.join("app"), "app").expect("room");
         let replay = |operations| {
+            let charge = DiskCharge {
+                operations_per_second: std::num::NonZeroU64::new(operations),
+                ..DiskCharge::default()
+            };
+            let profile = profile(here, "directory", "", "");
+            Replay::on_measured(profile, &[], charge, None).expect("a replay")
+        };
+        assert!(replay(FEW_OPERATIONS).looks_up_last);
+        assert!(!replay(FEW_OPERATIONS + 1).looks_up_last);
+        // Nobody knows, whatever is usual for a disk of its kind.
+        assert!(!replay(0).looks_up_last);
+    }
+
+    #[test]
+    fn a_program_is_judged_before_names_that_come_last() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let here = directory.path().canonicalize().expect("there");
+        std::fs::copy("/bin/sleep", here.join("sleep")).expect("room");
+        let look_up = |program| {
             let text = format!(
                 r#"{{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
-"roots": [["{}", "directory"]], "directories": [[0, ""]], "files": [[0, "app", 3, null]],
-"steps": [["found", 0, "app", 1, 1], ["absent", 0, "none", 2, 1], ["pages", 0, 0, 1, 3, 1]]}}"#,
+"roots": [["{}", "directory"]], "directories": [[0, ""]], "files": [],
+"steps": [["found", 0, "sleep", 1, 1], ["absent", 0, "none", 2, 1]]}}"#,
                 here.display(),
             );
             let profile = Profile::from_text(text.as_bytes(), &Limits::of_profiles());
             let charge = DiskCharge {
-                operations_per_second: std::num::NonZeroU64::new(operations),
+                operations_per_second: std::num::NonZeroU64::new(FEW_OPERATIONS),
                 ..DiskCharge::default()
             };
             let replay = Replay::on_measured(profile.expect("a profile"), &[], charge, None);
             let mut replay = replay.expect("a replay");
             // Whatever is in memory.
             replay.race = false;
-            replay
-        };
-        // 0: nobody knows, whatever is usual for a disk of its kind.
-        let cases = [
-            (FEW_OPERATIONS, true),
-            (FEW_OPERATIONS + 1, false),
-            (0, false),
-        ];
-        for (operations, last) in cases {
-            let replay = replay(operations);
-            assert_eq!(replay.looks_up_last, last, "{operations}");
+            replay.program = Some(program);
             let replayed = replay.run().expect("threads");
-            assert_eq!((replayed.look_ups, replayed.changed), (2, 0));
-        }
+            (replayed.look_ups, replayed.given_up)
+        };
+        let this = WatchedProgram::this().expect("accounts");
+        assert_eq!(look_up(this), (2, None));
+        // Of a directory that was recorded completely, but no recorded launch started it.
+        let mut other = std::process::Command::new(here.join("sleep"));
+        let mut other = other.arg("60").spawn().expect("a program");
+        let process = PathBuf::from(format!("/proc/{}", other.id()));
+        let program = WatchedProgram::of(&process).expect("accounts");
+        let unrecorded = Some(GivenUp::UnrecordedProgram);
+        assert_eq!(look_up(program), (0, unrecorded));
+        other.kill().expect("it runs");
+        other.wait().expect("it ends");
     }
 
     #[test]

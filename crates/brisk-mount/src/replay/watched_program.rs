@@ -47,7 +47,7 @@ impl WatchedProgram {
     }
 
     /// The process with this directory in `/proc`.
-    fn of(path: &Path) -> io::Result<Self> {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let process = openat(CWD, path, flags, Mode::empty())?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
