@@ -16,7 +16,7 @@ use brisk::page::{Page, touches};
 use brisk::write_whole;
 
 /// How many rows a table for a first look may have.
-const MOST_ROWS: usize = 8;
+const MOST_ROWS: usize = 16;
 
 /// What the share of the bound is.
 const OF_BOUND: &str = "Of bound is the share of what the same launch saves if all that it reads from the disk is in memory before: \
@@ -928,10 +928,10 @@ mod tests {
             caption(&[raw(&fast), raw(&faster)]),
             "&#39;s rates are not recorded for all; 2 or 2 of 3 runs of each in turns."
         );
-        let many: Vec<_> = (0..9).map(|_| raw(&fast)).collect();
+        let many: Vec<_> = (0..17).map(|_| raw(&fast)).collect();
         assert_eq!(
             summary(&many).unwrap_err().to_string(),
-            "--summary: found 9 programs, allowed are 8: name fewer files"
+            "--summary: found 17 programs, allowed are 16: name fewer files"
         );
     }
 

@@ -328,7 +328,7 @@ struct ReportArgs {
     #[arg(long)]
     markdown: bool,
 
-    /// Prints one table in Markdown with a row for each program, of at most 8.
+    /// Prints one table in Markdown with a row for each program, of at most 16.
     #[arg(long, conflicts_with = "markdown")]
     summary: bool,
 
