@@ -823,16 +823,20 @@ fn a_launch_with_a_directory_as_its_root_is_learned() {
         // The next start brings all of it, though it reads nothing.
         fs::write(&script, waits).unwrap();
         let big = fs::File::open(&big).unwrap();
-        until("a cold file", || {
-            brisk_io::measure::evict_and_prove(&big).ok()
-        });
-        let (out, _) = run(&[]);
-        assert_eq!(out, "wait\n");
-        until("the replay", || match brisk_io::residency(&big).unwrap() {
-            brisk_io::Residency::Pages {
-                resident: 768.., ..
-            } => Some(()),
-            _ => None,
+        let mut said = String::new();
+        // Others may need the memory again, and then the next try shows it.
+        until("a start that brings all", || {
+            brisk_io::measure::evict_and_prove(&big).ok()?;
+            let (out, err) = run(&[]);
+            assert_eq!(out, "wait\n");
+            said += &err;
+            assert!(said.lines().count() < 20, "{said}");
+            match brisk_io::residency(&big).unwrap() {
+                brisk_io::Residency::Pages {
+                    resident: 768.., ..
+                } => Some(()),
+                _ => None,
+            }
         });
     });
 }
