@@ -278,18 +278,14 @@ impl Replay {
             .zip(self.profile.files())
             .map(|(number, _)| self.reads_of(number).charge)
             .collect();
-        let looks_up_last = self.looks_up_last && self.program.is_some();
         let look_ups = Arc::new(LookUps::new(&self.profile, self.roots.clone()));
         let files = Arc::new(ProfileFiles::new(self.profile, self.roots, self.complete));
         let switch = Arc::new(LookUpSwitch::default());
         let looks_up = !(options.race && look_ups.all_in_memory(&files.profile));
-        let start_looking = || match looks_up {
+        let looks_up_last = looks_up && self.looks_up_last && self.program.is_some();
+        let mut looking = match looks_up && !looks_up_last {
             true => start_looking(&look_ups, &files, &switch),
             false => Vec::new(),
-        };
-        let mut looking = match looks_up_last {
-            true => Vec::new(),
-            false => start_looking(),
         };
         let looked = |looking: Vec<JoinHandle<()>>| {
             for thread in looking {
@@ -355,7 +351,7 @@ impl Replay {
             if looks_up_last {
                 // The program is judged first.
                 switch.pause(true);
-                looking = start_looking();
+                looking = start_looking(&look_ups, &files, &switch);
             }
             given_up = watch.until(
                 || looking.iter().all(JoinHandle::is_finished),

@@ -31,7 +31,8 @@ pub(super) struct LookedUpNames {
     /// How many the queue had lost before the launch.
     lost_before: u64,
     names: AskedNames,
-    /// How many look-ups were read of processes that are not traced. Without a limit, they would leave no room in the queue.
+    /// How many look-ups were read of each process that is not traced. From [`IGNORED_AFTER`] on, it is ignored, because busy
+    /// ones would leave no room in the queue.
     of_others: HashMap<i32, u32>,
     /// The working directories of processes, as far as anybody has seen how they came there.
     moved: HashMap<i32, PathBuf>,
