@@ -97,7 +97,7 @@ const PARTS: [(&str, &[(&str, &str)]); 6] = [
     ),
     (
         "Does a second thread fill faster?",
-        &[("brisk-speed", "brisk-speed-2-threads")],
+        &[("brisk-speed-1-thread", "brisk-speed")],
     ),
 ];
 

@@ -131,8 +131,8 @@ const ABLATION: [(&str, Format); 9] = [
     ("brisk-speed-names", Format::FilledBut(Change::Names)),
     ("brisk-speed-blocks", Format::FilledBut(Change::Blocks)),
     (
-        "brisk-speed-2-threads",
-        Format::FilledBut(Change::Threads(2)),
+        "brisk-speed-1-thread",
+        Format::FilledBut(Change::Threads(1)),
     ),
 ];
 

@@ -542,13 +542,13 @@ fn what_each_part_brings_is_measured() {
             "brisk-speed-pages",
             "brisk-speed-names",
             "brisk-speed-blocks",
-            "brisk-speed-2-threads",
+            "brisk-speed-1-thread",
         ];
         assert_eq!(names(&raw["apps"][0]["rows"]), expected);
         let of = |name: &str| &rows[expected.iter().position(|n| *n == name).unwrap()];
         for (name, option) in [
             ("directory-replay-8-threads", "--threads=8"),
-            ("brisk-speed-2-threads", "--fill-threads=2"),
+            ("brisk-speed-1-thread", "--fill-threads=1"),
             ("directory-replay-names", "directory-replay-names.profile"),
         ] {
             let command = of(name)["launched_by"].to_string();

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use brisk_io::{AlignedBuf, ReadAt, open_at_once};
 use twox_hash::XxHash3_64;
@@ -87,11 +87,12 @@ pub struct HotFrame {
     pub len: usize,
 }
 
-/// Reads frames of one hot pack, in buffers that it keeps; each thread has its own.
+/// Reads frames of one hot pack, in buffers that it keeps. One thread decodes, and others may share what it has decoded.
 pub struct FrameReader {
     pack: HotPack,
-    /// None before the first frame that is compressed.
-    decoder: Option<Decoder>,
+    /// None before the first frame that is compressed. It is never locked: decoding takes `&mut self`. The lock lets threads
+    /// share a reader for what it has decoded.
+    decoder: Mutex<Option<Decoder>>,
     stored: Vec<u8>,
     /// Starts at a page of memory, so that a page of a file mostly lies in one: the kernel pins what it copies
     /// page by page.
@@ -414,7 +415,7 @@ impl HotPack {
     pub fn frame_reader(&self) -> FrameReader {
         FrameReader {
             pack: self.clone(),
-            decoder: None,
+            decoder: Mutex::default(),
             stored: Vec::new(),
             decoded: AlignedBuf::zeroed(0, PAGE as usize),
             held: None,
@@ -613,6 +614,12 @@ impl FrameReader {
         self.held
     }
 
+    /// What [`FrameReader::read`] returned of the frame that was decoded last. None if there is none.
+    pub fn held_pieces(&self) -> Option<impl Iterator<Item = (PageRange, &[u8])>> {
+        let frame = self.pack.frame_at(self.held?).ok()?;
+        Some(self.pieces(frame))
+    }
+
     /// As [`FrameReader::read`], of `stored` bytes that the caller has read: those at
     /// [`HotFrame::stored`].
     pub fn decode<'a>(
@@ -657,12 +664,10 @@ impl FrameReader {
             decoded.copy_from_slice(stored);
             return Ok(());
         }
-        let decoder = match &mut self.decoder {
+        let decoder = self.decoder.get_mut();
+        let decoder = match decoder.unwrap_or_else(PoisonError::into_inner) {
             Some(decoder) => decoder,
-            None => {
-                let decoder = Decoder::new(self.pack.codec(), Decoders::Fastest)?;
-                self.decoder.insert(decoder)
-            }
+            none => none.insert(Decoder::new(self.pack.codec(), Decoders::Fastest)?),
         };
         match decoder.decode(stored, decoded) {
             Ok(n) if n == frame.len => Ok(()),

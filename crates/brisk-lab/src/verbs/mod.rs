@@ -113,7 +113,7 @@ Formats:\n  \
   directory-replay-names, brisk-speed-names    only names, no contents (one page of a pack)\n  \
   directory-replay-blocks, brisk-speed-blocks  whole blocks of 128 KiB instead of pages\n  \
   directory-replay-1-thread, -8-threads        1 or 8 threads read instead of 4\n  \
-  brisk-speed-2-threads                        two threads fill instead of one\n\n\
+  brisk-speed-1-thread                         one thread fills instead of two\n\n\
 The lab names each format that cannot run here, because a tool or the kernel lacks it, with the reason.\n\n\
 In each repetition the lab launches every format cold and then warm, and walks it cold (reads and hashes every \
 file), in random order. Before a cold launch it proves that brisk and the files that the format reads are not in \

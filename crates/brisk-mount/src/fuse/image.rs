@@ -102,10 +102,10 @@ impl FileSystem for ServedImage<'_> {
     ) -> Result<u64, Fail> {
         let reader = self.readers.get(self.nodes, node)?;
         let end = offset.saturating_add(size.into()).min(reader.len());
-        let late = |fill: &Arc<Fill>| fill.late(node, offset..end, reader.len());
-        if let Some(bytes) = self.fill.as_ref().and_then(late) {
-            answer(&[IoSlice::new(&bytes)])?;
-            return Ok(bytes.len() as u64);
+        let late = |fill: &Arc<Fill>| fill.late(node, offset..end, reader.len(), &mut *answer);
+        if let Some(answered) = self.fill.as_ref().and_then(late) {
+            answered?;
+            return Ok(end.saturating_sub(offset));
         }
         let mut pieces = Vec::new();
         let mut at = offset;

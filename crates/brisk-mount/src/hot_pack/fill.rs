@@ -8,7 +8,7 @@
 //! sample of the pack. If much of it is gone, it stores the parts again whose page is gone.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::{ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,6 +29,7 @@ use super::batch_ring::Batches;
 use super::cache_sample::{CacheSample, is_much};
 use super::candidate::{OpenPack, PackCandidate, open_first};
 use super::comparison::Comparison;
+use super::decoded_frames::DecodedFrames;
 use super::fill_counts::FillCounters;
 use super::fill_end::budget;
 use super::fill_target::FillTarget;
@@ -50,6 +51,12 @@ const COMPARE_AFTER: Duration = Duration::from_secs(5);
 /// How many pages of a pack a look asks for at most.
 const SAMPLE: usize = 128;
 
+/// How many threads decode and store, unless somebody says otherwise.
+const THREADS: usize = 2;
+
+/// How many frames in lz4 stay decoded, for the fill and for answers: 2 MiB of them.
+const DECODED: usize = 16;
+
 /// What `nice` adds for the least priority.
 const LEAST_PRIORITY: i32 = 19;
 
@@ -67,11 +74,13 @@ pub struct Fill {
     candidates: Vec<PackCandidate>,
     root: FillRoot,
     budget: Option<u64>,
-    threads: Option<usize>,
+    threads: usize,
     tell: fn(&Error),
     started: Instant,
     /// What the program has asked for. Set once the pack is known.
     pages: OnceLock<PageStates>,
+    /// Set with `pages`.
+    frames: OnceLock<DecodedFrames>,
     /// Set with `pages`, if frames may be used and are decoded faster than blocks of the image.
     late: OnceLock<LatePages>,
     /// What the program asked for before that. None once the pack is known, or once nothing will be filled.
@@ -114,10 +123,11 @@ impl Fill {
             candidates,
             root,
             budget: None,
-            threads: None,
+            threads: THREADS,
             tell,
             started: Instant::now(),
             pages: OnceLock::new(),
+            frames: OnceLock::new(),
             late: OnceLock::new(),
             early: Mutex::new(Some(Vec::new())),
             log: None,
@@ -135,18 +145,10 @@ impl Fill {
         self
     }
 
-    /// How many threads decode and store. The default is 1 for a pack in lz4, and 2 for other codecs, which
-    /// take longer to decode.
+    /// How many threads decode and store. The default is 2.
     pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = Some(threads.max(1));
+        self.threads = threads.max(1);
         self
-    }
-
-    fn threads_for(&self, codec: Codec) -> usize {
-        self.threads.unwrap_or(match codec {
-            Codec::Lz4 => 1,
-            _ => 2,
-        })
     }
 
     /// Writes a log to `file` when the server ends: what was stored and asked for, and when.
@@ -191,11 +193,17 @@ impl Fill {
         }
     }
 
-    /// Bytes of a node that the kernel asks for, from frames of the pack. `len`: how many bytes the file has. None if the image
-    /// is to answer.
-    pub(crate) fn late(&self, node: u64, bytes: Range<u64>, len: u64) -> Option<Vec<u8>> {
-        let (late, pages) = self.late.get().zip(self.pages.get())?;
-        late.read(pages, node, bytes, len)
+    /// Calls `answer` with bytes of a node that the kernel asks for, from frames of the pack. `len`: how many bytes the file has.
+    /// None if the image is to answer.
+    pub(crate) fn late<T>(
+        &self,
+        node: u64,
+        bytes: Range<u64>,
+        len: u64,
+        answer: impl FnOnce(&[IoSlice<'_>]) -> T,
+    ) -> Option<T> {
+        let (late, frames) = self.late.get().zip(self.frames.get())?;
+        late.answer(frames, self.pages.get()?, node, bytes, len, answer)
     }
 
     fn early(&self) -> MutexGuard<'_, Option<Vec<Read>>> {
@@ -421,7 +429,10 @@ impl Fill {
             let mut early = self.early();
             let node = |inode| target.node(inode);
             let pages = self.pages.get_or_init(|| PageStates::of(pack, node));
-            if opened.uses_frames && pack.codec() == Codec::Lz4 {
+            let answers = opened.uses_frames && pack.codec() == Codec::Lz4;
+            let most = if answers { DECODED } else { self.threads };
+            self.frames.get_or_init(|| DecodedFrames::of(pack, most));
+            if answers {
                 self.late.get_or_init(|| LatePages::of(pack));
             }
             for read in early.take().into_iter().flatten() {
@@ -444,7 +455,9 @@ impl Fill {
         again: bool,
     ) {
         let pack = &opened.pack;
-        let Some((pages, root)) = self.pages.get().zip(self.open_root()) else {
+        let (Some(pages), Some(frames), Some(root)) =
+            (self.pages.get(), self.frames.get(), self.open_root())
+        else {
             return;
         };
         let of_image = || {
@@ -459,6 +472,7 @@ impl Fill {
             pack,
             file,
             blocks: blocks.as_ref(),
+            frames,
             pages,
             counters,
             log: self.log.as_ref(),
@@ -468,23 +482,21 @@ impl Fill {
             ended: &self.ended,
             progress: Progress::of(pack.files().len(), budget(self.budget, free_memory())),
         };
-        let codec = match blocks {
-            Some(_) => image.codec(),
-            None => pack.codec(),
-        };
-        self.work(&work, self.threads_for(codec));
+        self.work(&work);
         file.forget();
+        // From now on, few pages come late.
+        frames.clear();
     }
 
     /// Does the work in this thread and others. If threads cannot be started, it works without them: names
     /// are also looked up for each file, and this thread reads frames that no other thread has read.
-    fn work(&self, work: &FillWork<'_>, threads: usize) {
+    fn work(&self, work: &FillWork<'_>) {
         thread::scope(|scope| {
             let prime = thread::Builder::new().name("brisk-prime".into());
             prime.spawn_scoped(scope, || work.prime()).ok();
             let store = || thread::Builder::new().name("brisk-fill".into());
             if let Some(blocks) = work.blocks {
-                for _ in 1..threads {
+                for _ in 1..self.threads {
                     let store_blocks = || work.store_blocks(blocks);
                     store().spawn_scoped(scope, store_blocks).ok();
                 }
@@ -495,7 +507,7 @@ impl Fill {
             let read = thread::Builder::new().name("brisk-read".into());
             read.spawn_scoped(scope, move || work.read_batches(&ring))
                 .ok();
-            for _ in 1..threads {
+            for _ in 1..self.threads {
                 let batches = batches.clone();
                 let store_frames = || work.store_frames(batches);
                 store().spawn_scoped(scope, store_frames).ok();

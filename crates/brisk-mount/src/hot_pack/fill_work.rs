@@ -11,6 +11,7 @@ use brisk_image::{Image, InodeKind};
 use brisk_io::page_size;
 
 use super::batch_ring::{Batches, ReadRing};
+use super::decoded_frames::DecodedFrames;
 use super::fill_counts::FillCounters;
 use super::fill_end::{Stored, Vain, goes_on_behind};
 use super::fill_target::FillTarget;
@@ -32,6 +33,7 @@ pub(super) struct FillWork<'a> {
     pub(super) file: &'a PackFile,
     /// The blocks of the image that pages come from, if not from the frames of the pack.
     pub(super) blocks: Option<&'a ImageBlocks>,
+    pub(super) frames: &'a DecodedFrames,
     pub(super) pages: &'a PageStates,
     pub(super) counters: &'a FillCounters,
     pub(super) log: Option<&'a PageLog>,
@@ -98,7 +100,6 @@ impl FillWork<'_> {
 
     /// Decodes and stores the frames that were read, and then those that no thread has read.
     pub(super) fn store_frames(&self, batches: Batches) {
-        let mut reader = self.pack.frame_reader();
         while let Some(batch) = batches.next() {
             if let Err(e) = self.file.check(&batch) {
                 self.report(e);
@@ -112,8 +113,7 @@ impl FillWork<'_> {
                     return;
                 }
                 if self.is_wanted(&frame) {
-                    let pieces = reader.decode(number, batch.stored(&frame));
-                    self.store_frame(&frame, pieces);
+                    self.store_frame(number, &frame, Some(batch.stored(&frame)));
                 }
             }
         }
@@ -124,7 +124,7 @@ impl FillWork<'_> {
             };
             self.file.read_ahead_of(frame.stored.start);
             if self.is_wanted(&frame) {
-                self.store_frame(&frame, reader.read(number));
+                self.store_frame(number, &frame, None);
             }
         }
     }
@@ -173,16 +173,17 @@ impl FillWork<'_> {
         })
     }
 
-    fn store_frame<'p>(
-        &self,
-        frame: &HotFrame,
-        pieces: brisk_image::Result<impl Iterator<Item = (PageRange, &'p [u8])>>,
-    ) {
-        let goes_on = match pieces {
-            Ok(pieces) => self.store_pieces(frame, pieces).is_ok(),
+    /// Stores the frame with this number. `stored`: its stored bytes, if they were read.
+    fn store_frame(&self, number: usize, frame: &HotFrame, stored: Option<&[u8]>) {
+        let decoded = match self.frames.get(number, stored) {
+            Ok(decoded) => decoded,
             Err(e) => return self.report(e),
         };
-        if !goes_on {
+        let reader = decoded.read();
+        let Some(pieces) = reader.held_pieces() else {
+            return;
+        };
+        if self.store_pieces(frame, pieces).is_err() {
             self.progress.over.store(true, Ordering::Relaxed);
         }
     }

@@ -1,14 +1,15 @@
 //! Answers from frames of a pack, for a program that asks for pages before they are stored.
 
+use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use brisk_image::hot_pack::{FrameReader, HotPack};
+use brisk_image::hot_pack::HotPack;
 use brisk_image::profile::PAGE;
 
+use super::decoded_frames::DecodedFrames;
 use super::page_states::PageStates;
 
-/// The frames of a pack, for threads that answer.
+/// Which frames of a pack have what a program asks for.
 ///
 /// A page that is in the pack is also in a block of the image. A frame in lz4 is decoded in a fraction of the time that a block
 /// of another codec takes, so a program that asks as fast as the pack is stored waits less.
@@ -16,8 +17,6 @@ pub(super) struct LatePages {
     pack: HotPack,
     /// The first range of each frame.
     starts: Vec<usize>,
-    /// Those that no thread uses now.
-    readers: Mutex<Vec<FrameReader>>,
 }
 
 impl LatePages {
@@ -26,22 +25,53 @@ impl LatePages {
         Self {
             pack: pack.clone(),
             starts: frames.map(|frame| frame.ranges.start).collect(),
-            readers: Mutex::default(),
         }
     }
 
-    /// These bytes of the file that is `node`, which has `len` bytes. None if the pack lacks some of them, or has them of
-    /// another file, or damaged.
-    pub(super) fn read(
+    /// Calls `answer` with these bytes of the file that is `node`, which has `len` bytes. None if the pack lacks some of them, or
+    /// has them of another file, or damaged.
+    pub(super) fn answer<T>(
+        &self,
+        frames: &DecodedFrames,
+        pages: &PageStates,
+        node: u64,
+        bytes: Range<u64>,
+        len: u64,
+        answer: impl FnOnce(&[IoSlice<'_>]) -> T,
+    ) -> Option<T> {
+        if !bytes.start.is_multiple_of(PAGE) || bytes.end > len {
+            return None;
+        }
+        let places = self.places(pages, node, bytes, len)?;
+        let mut numbers: Vec<_> = places.iter().map(|place| place.frame).collect();
+        // The ranges of a file that follow each other are mostly in the same frame.
+        numbers.dedup();
+        let decoded = numbers.iter().map(|number| frames.get(*number, None));
+        let decoded: Vec<_> = decoded.collect::<Result<_, _>>().ok()?;
+        let readers: Vec<_> = decoded.iter().map(|frame| frame.read()).collect();
+        let pieces = readers.iter().map(|reader| {
+            let pieces = reader.held_pieces()?;
+            Some(pieces.map(|(_, bytes)| bytes).collect::<Vec<_>>())
+        });
+        let pieces: Vec<_> = pieces.collect::<Option<_>>()?;
+        let slices = places.iter().map(|place| {
+            let frame = numbers.iter().position(|number| *number == place.frame)?;
+            let piece = pieces.get(frame)?.get(place.piece)?;
+            piece.get(place.bytes.clone()).map(IoSlice::new)
+        });
+        let slices: Vec<_> = slices.collect::<Option<_>>()?;
+        Some(answer(&slices))
+    }
+
+    /// Where bytes of a file are. None if the pack lacks some of them.
+    fn places(
         &self,
         pages: &PageStates,
         node: u64,
         bytes: Range<u64>,
         len: u64,
-    ) -> Option<Vec<u8>> {
-        if !bytes.start.is_multiple_of(PAGE) || bytes.end > len {
-            return None;
-        }
+    ) -> Option<Vec<Place>> {
+        let mut places = Vec::new();
         let mut at = bytes.start;
         while at < bytes.end {
             let place = pages.place(node, at / PAGE)?;
@@ -49,13 +79,18 @@ impl LatePages {
             if self.pack.file(file as usize)?.len() != len {
                 return None;
             }
-            at = place.end.saturating_mul(PAGE);
+            let end = place.end.saturating_mul(PAGE).min(bytes.end);
+            let frame = self.frame_of(place.range)?;
+            let from = usize::try_from(place.before.saturating_mul(PAGE)).ok()?;
+            let count = usize::try_from(end.checked_sub(at)?).ok()?;
+            places.push(Place {
+                frame,
+                piece: place.range.checked_sub(*self.starts.get(frame)?)?,
+                bytes: from..from.checked_add(count)?,
+            });
+            at = end;
         }
-        let first = self.frame_of(pages.place(node, bytes.start / PAGE)?.range)?;
-        let mut reader = self.take_reader(first);
-        let read = self.read_with(&mut reader, pages, node, bytes);
-        self.readers().push(reader);
-        read
+        Some(places)
     }
 
     /// The frame with this range.
@@ -63,56 +98,16 @@ impl LatePages {
         let behind = self.starts.partition_point(|start| *start <= range);
         behind.checked_sub(1)
     }
+}
 
-    fn read_with(
-        &self,
-        reader: &mut FrameReader,
-        pages: &PageStates,
-        node: u64,
-        bytes: Range<u64>,
-    ) -> Option<Vec<u8>> {
-        let len = usize::try_from(bytes.end.checked_sub(bytes.start)?).ok()?;
-        let mut read = Vec::with_capacity(len);
-        while read.len() < len {
-            let before = read.len();
-            let place = |read: &Vec<u8>| {
-                let at = bytes.start.saturating_add(read.len() as u64);
-                pages.place(node, at / PAGE)
-            };
-            let number = self.frame_of(place(&read)?.range)?;
-            let ranges = self.pack.frame(number)?.ranges;
-            let pieces: Vec<_> = reader.read(number).ok()?.map(|(_, piece)| piece).collect();
-            // What follows is often in the same frame.
-            while read.len() < len
-                && let Some(place) = place(&read)
-                && let Some(within) = place.range.checked_sub(ranges.start)
-                && let Some(piece) = pieces.get(within)
-            {
-                let from = usize::try_from(place.before.saturating_mul(PAGE)).ok()?;
-                let piece = piece.get(from..).filter(|piece| !piece.is_empty())?;
-                read.extend_from_slice(piece.get(..len - read.len()).unwrap_or(piece));
-            }
-            if read.len() == before {
-                return None;
-            }
-        }
-        Some(read)
-    }
-
-    /// A reader that holds this frame, if there is one.
-    fn take_reader(&self, frame: usize) -> FrameReader {
-        let mut kept = self.readers();
-        let held = kept.iter().position(|reader| reader.held() == Some(frame));
-        match held {
-            Some(i) => Some(kept.swap_remove(i)),
-            None => kept.pop(),
-        }
-        .unwrap_or_else(|| self.pack.frame_reader())
-    }
-
-    fn readers(&self) -> MutexGuard<'_, Vec<FrameReader>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Bytes of a pack.
+struct Place {
+    /// The number of their frame.
+    frame: usize,
+    /// Which of the frame's ranges has them.
+    piece: usize,
+    /// Where they are in that range.
+    bytes: Range<usize>,
 }
 
 #[cfg(test)]
@@ -131,6 +126,7 @@ mod tests {
 
     struct Given {
         late: LatePages,
+        frames: DecodedFrames,
         pages: PageStates,
         node: u64,
         bytes: Vec<u8>,
@@ -179,6 +175,7 @@ mod tests {
         Given {
             pages: PageStates::of(&pack, |inode| inode.to_word()),
             late: LatePages::of(&pack),
+            frames: DecodedFrames::of(&pack, 2),
             node: node.to_word(),
             bytes,
             _dir: dir,
@@ -187,8 +184,13 @@ mod tests {
 
     impl Given {
         fn read(&self, bytes: Range<u64>) -> Option<Vec<u8>> {
-            let len = self.bytes.len() as u64;
-            self.late.read(&self.pages, self.node, bytes, len)
+            self.read_of(self.node, bytes, self.bytes.len() as u64)
+        }
+
+        fn read_of(&self, node: u64, bytes: Range<u64>, len: u64) -> Option<Vec<u8>> {
+            let all = |slices: &[IoSlice<'_>]| slices.iter().flat_map(|s| s.to_vec()).collect();
+            let (frames, pages) = (&self.frames, &self.pages);
+            self.late.answer(frames, pages, node, bytes, len, all)
         }
     }
 
@@ -228,10 +230,9 @@ mod tests {
         ] {
             assert_eq!(given.read(bytes.clone()), None, "{bytes:?}");
         }
-        let (late, pages) = (&given.late, &given.pages);
-        assert_eq!(late.read(pages, given.node + 1, 0..PAGE, len), None);
+        assert_eq!(given.read_of(given.node + 1, 0..PAGE, len), None);
         // The pack is of a file of another length.
-        assert_eq!(late.read(pages, given.node, 0..PAGE, len - 1), None);
+        assert_eq!(given.read_of(given.node, 0..PAGE, len - 1), None);
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod cache_sample;
 pub(crate) mod candidate;
 pub(crate) mod choice;
 pub(crate) mod comparison;
+mod decoded_frames;
 pub(crate) mod fill;
 pub(crate) mod fill_counts;
 mod fill_end;

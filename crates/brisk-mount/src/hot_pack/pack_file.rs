@@ -214,7 +214,7 @@ impl PackFile {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::unix::fs::FileExt;
     use std::path::Path;
     use std::thread;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     /// A pack of 2 MiB of noise in frames of 64 KiB, somewhere in a file.
-    fn pack_in_a_file() -> (HotPack, File) {
+    pub(in super::super) fn pack_in_a_file() -> (HotPack, File) {
         let dir = tempfile::tempdir().expect("a place for files");
         let tree = dir.path().join("tree");
         let profile = tree_of_noise(&tree);
