@@ -411,7 +411,7 @@ impl HotPack {
             .map_err(|e| self.name(Error::io("read the hot pack", e)))
     }
 
-    /// A reader of frames, for one thread.
+    /// A reader of frames.
     pub fn frame_reader(&self) -> FrameReader {
         FrameReader {
             pack: self.clone(),

@@ -1,19 +1,27 @@
 //! The frames of a pack that were decoded last, for all threads that need them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use brisk_image::Result;
 use brisk_image::hot_pack::{FrameReader, HotPack};
+use brisk_image::profile::PageRange;
+
+/// How many bytes of decoded frames are kept while a fill runs, if no more are in use: 16 of the frames that brisk makes in lz4,
+/// and one for each thread of a fill of those in zstd.
+const KEPT: usize = 2 << 20;
 
 /// Decoded frames.
 ///
 /// A program that asks for pages as fast as they are stored asks for those of a few frames around the one that is stored, and
-/// each frame has pages that the program asked for and pages that are still to be stored. So whoever needs a frame first decodes
-/// it for all others.
+/// each frame has pages that the program asked for and pages that are still to be stored. So the first thread that needs a frame
+/// decodes it for all.
+///
+/// 1. No lock is held while a frame is used: who stores its pages waits for answers, and who answers may need the same frame.
 pub(super) struct DecodedFrames {
     pack: HotPack,
-    /// How many are kept, unless more are in use.
-    most: usize,
+    /// How many are kept. More are kept if they are in use, until another frame is needed.
+    most: AtomicUsize,
     /// The last used frame is last.
     kept: Mutex<Vec<Arc<DecodedFrame>>>,
 }
@@ -21,39 +29,56 @@ pub(super) struct DecodedFrames {
 /// A frame that a thread has decoded, or is about to decode.
 pub(super) struct DecodedFrame {
     number: usize,
-    reader: RwLock<FrameReader>,
+    /// None once it is decoded.
+    decoder: Mutex<Option<FrameReader>>,
+    /// Holds the frame.
+    decoded: OnceLock<FrameReader>,
 }
 
 impl DecodedFrames {
-    /// Frames of `pack`, of which at most `most` are kept.
-    pub(super) fn of(pack: &HotPack, most: usize) -> Self {
-        Self {
+    pub(super) fn of(pack: &HotPack) -> Self {
+        let frames = Self {
             pack: pack.clone(),
-            most,
+            most: AtomicUsize::new(0),
             kept: Mutex::default(),
-        }
+        };
+        frames.keep_many();
+        frames
+    }
+
+    /// Keeps as many as a fill needs.
+    pub(super) fn keep_many(&self) {
+        let frames = (0..self.pack.frame_count()).filter_map(|number| self.pack.frame(number));
+        let largest = frames.map(|frame| frame.len).max().unwrap_or(1);
+        self.most
+            .store((KEPT / largest.max(1)).max(1), Ordering::Relaxed);
+    }
+
+    /// Keeps one, because few frames are needed after a fill.
+    pub(super) fn keep_one(&self) {
+        self.most.store(1, Ordering::Relaxed);
+        self.lock().clear();
     }
 
     /// The frame with this number, decoded. If another thread is decoding it, this waits. `stored`: its stored bytes, if the
     /// caller has them.
     pub(super) fn get(&self, number: usize, stored: Option<&[u8]>) -> Result<Arc<DecodedFrame>> {
         let frame = self.kept(number);
-        if frame.read().held() != Some(number) {
-            let mut reader = frame.reader.write().unwrap_or_else(PoisonError::into_inner);
-            // Another thread may have decoded it meanwhile.
-            if reader.held() != Some(number) {
+        if frame.decoded.get().is_none() {
+            let mut decoder = frame.decoder.lock().unwrap_or_else(PoisonError::into_inner);
+            // None if another thread has decoded it meanwhile.
+            if let Some(reader) = &mut *decoder {
                 match stored {
                     Some(stored) => reader.decode(number, stored).map(drop)?,
                     None => reader.read(number).map(drop)?,
                 }
+                if let Some(reader) = decoder.take() {
+                    // It is set once, under the lock.
+                    frame.decoded.set(reader).ok();
+                }
             }
         }
         Ok(frame)
-    }
-
-    /// Keeps none of them. Those in use live on until they are no longer.
-    pub(super) fn clear(&self) {
-        self.lock().clear();
     }
 
     /// The frame with this number, decoded or not.
@@ -63,7 +88,8 @@ impl DecodedFrames {
             Some(i) => kept.remove(i),
             None => Arc::new(DecodedFrame {
                 number,
-                reader: RwLock::new(self.reader(&mut kept)),
+                decoder: Mutex::new(Some(self.reader(&mut kept))),
+                decoded: OnceLock::new(),
             }),
         };
         kept.push(Arc::clone(&frame));
@@ -73,15 +99,11 @@ impl DecodedFrames {
     /// A reader whose frame nobody uses, or a new one.
     fn reader(&self, kept: &mut Vec<Arc<DecodedFrame>>) -> FrameReader {
         let mut reader = None;
-        while kept.len() >= self.most
+        while kept.len() >= self.most.load(Ordering::Relaxed)
             // Under the lock, nobody begins to use one.
             && let Some(i) = kept.iter().position(|frame| Arc::strong_count(frame) == 1)
         {
-            let frame = Arc::into_inner(kept.remove(i));
-            reader = frame.map(|frame| {
-                let reader = frame.reader.into_inner();
-                reader.unwrap_or_else(PoisonError::into_inner)
-            });
+            reader = Arc::into_inner(kept.remove(i)).and_then(DecodedFrame::into_reader);
         }
         reader.unwrap_or_else(|| self.pack.frame_reader())
     }
@@ -92,9 +114,16 @@ impl DecodedFrames {
 }
 
 impl DecodedFrame {
-    /// Its reader, which holds it.
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, FrameReader> {
-        self.reader.read().unwrap_or_else(PoisonError::into_inner)
+    /// Its ranges in order, each with its bytes.
+    pub(super) fn pieces(&self) -> Option<impl Iterator<Item = (PageRange, &[u8])>> {
+        self.decoded.get()?.held_pieces()
+    }
+
+    fn into_reader(self) -> Option<FrameReader> {
+        let undecoded = self.decoder.into_inner();
+        self.decoded
+            .into_inner()
+            .or_else(|| undecoded.unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -111,11 +140,18 @@ mod tests {
     fn frames() -> (DecodedFrames, FrameReader) {
         let (pack, _) = pack_in_a_file();
         assert!(pack.frame_count() > MOST + 1, "{}", pack.frame_count());
-        (DecodedFrames::of(&pack, MOST), pack.frame_reader())
+        let frames = DecodedFrames::of(&pack);
+        frames.most.store(MOST, Ordering::Relaxed);
+        (frames, pack.frame_reader())
     }
 
-    fn bytes(reader: &FrameReader) -> Vec<u8> {
-        let pieces = reader.held_pieces().expect("it was decoded");
+    fn bytes(frame: &DecodedFrame) -> Vec<u8> {
+        let pieces = frame.pieces().expect("it was decoded");
+        pieces.flat_map(|(_, piece)| piece.to_vec()).collect()
+    }
+
+    fn read(reader: &mut FrameReader, number: usize) -> Vec<u8> {
+        let pieces = reader.read(number).expect("sound");
         pieces.flat_map(|(_, piece)| piece.to_vec()).collect()
     }
 
@@ -134,8 +170,7 @@ mod tests {
                 got.collect::<Vec<_>>()
             });
             assert!(got.iter().all(|frame| Arc::ptr_eq(frame, &got[0])));
-            alone.read(number).map(drop).expect("sound");
-            assert_eq!(bytes(&got[0].read()), bytes(&alone), "{number}");
+            assert_eq!(bytes(&got[0]), read(&mut alone, number), "{number}");
         }
     }
 
@@ -151,16 +186,25 @@ mod tests {
         let used: Vec<_> = [0, 1, 2, 3].map(get).into();
         assert_eq!(numbers(&frames), [0, 1, 2, 3]);
         for (number, frame) in used.iter().enumerate() {
-            alone.read(number).map(drop).expect("sound");
-            assert_eq!(bytes(&frame.read()), bytes(&alone), "{number}");
+            assert_eq!(bytes(frame), read(&mut alone, number), "{number}");
         }
         drop(used);
         let used = get(4);
         assert_eq!(numbers(&frames), [2, 3, 4]);
-        frames.clear();
+        frames.keep_one();
         assert_eq!(numbers(&frames), [0; 0]);
-        alone.read(4).map(drop).expect("sound");
-        assert_eq!(bytes(&used.read()), bytes(&alone));
+        assert_eq!(bytes(&used), read(&mut alone, 4));
+        get(0);
+        get(1);
+        assert_eq!(numbers(&frames), [1]);
+    }
+
+    #[test]
+    fn two_mebibytes_are_kept_during_a_fill() {
+        let (frames, _) = frames();
+        frames.keep_many();
+        let len = frames.pack.frame(0).expect("the first").len;
+        assert_eq!(frames.most.load(Ordering::Relaxed), (2 << 20) / len);
     }
 
     #[test]
@@ -173,9 +217,8 @@ mod tests {
             let failed = frames.get(1, Some(&other)).map(drop);
             assert!(failed.is_err());
         }
-        assert!(frames.kept(1).read().held_pieces().is_none());
-        alone.read(1).map(drop).expect("sound");
+        assert!(frames.kept(1).pieces().is_none());
         let got = frames.get(1, None).expect("sound");
-        assert_eq!(bytes(&got.read()), bytes(&alone));
+        assert_eq!(bytes(&got), read(&mut alone, 1));
     }
 }

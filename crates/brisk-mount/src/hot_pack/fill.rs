@@ -1,8 +1,8 @@
 //! Puts the pages of a hot pack into the page cache before a program asks for them.
 //!
-//! The threads that fill never answer requests, and nobody waits for them. One tells the kernel the names
-//! that a launch looks up. The others decode and store, in about the order in which the launch asks. They
-//! skip what the program has asked for already, so a fill that starts late catches up.
+//! The threads that fill never answer requests. Who answers waits for them only while they decode a frame that the answer
+//! needs. One thread tells the kernel the names that a launch looks up. The others decode and store, in about the order in which
+//! the launch asks. They skip what the program has asked for already, so a fill that starts late catches up.
 //!
 //! The kernel may drop pages before the next program comes. So for each program that comes later, the fill looks at a
 //! sample of the pack. If much of it is gone, it stores the parts again whose page is gone.
@@ -53,9 +53,6 @@ const SAMPLE: usize = 128;
 
 /// How many threads decode and store, unless somebody says otherwise.
 const THREADS: usize = 2;
-
-/// How many frames in lz4 stay decoded, for the fill and for answers: 2 MiB of them.
-const DECODED: usize = 16;
 
 /// What `nice` adds for the least priority.
 const LEAST_PRIORITY: i32 = 19;
@@ -429,10 +426,8 @@ impl Fill {
             let mut early = self.early();
             let node = |inode| target.node(inode);
             let pages = self.pages.get_or_init(|| PageStates::of(pack, node));
-            let answers = opened.uses_frames && pack.codec() == Codec::Lz4;
-            let most = if answers { DECODED } else { self.threads };
-            self.frames.get_or_init(|| DecodedFrames::of(pack, most));
-            if answers {
+            self.frames.get_or_init(|| DecodedFrames::of(pack));
+            if opened.uses_frames && pack.codec() == Codec::Lz4 {
                 self.late.get_or_init(|| LatePages::of(pack));
             }
             for read in early.take().into_iter().flatten() {
@@ -482,10 +477,10 @@ impl Fill {
             ended: &self.ended,
             progress: Progress::of(pack.files().len(), budget(self.budget, free_memory())),
         };
+        frames.keep_many();
         self.work(&work);
         file.forget();
-        // From now on, few pages come late.
-        frames.clear();
+        frames.keep_one();
     }
 
     /// Does the work in this thread and others. If threads cannot be started, it works without them: names
@@ -735,6 +730,68 @@ mod tests {
         assert_eq!((counts.pack, counts.stored), (1104, 1104));
         assert!(!counts.gave_up);
         assert!(counts.over >= counts.last && counts.last >= counts.first);
+    }
+
+    /// A page cache for which a program asks for all pages around those that are stored. A store waits for the answers, as the
+    /// kernel's does.
+    struct Asking<'a> {
+        fill: &'a Fill,
+        large: u64,
+        answered: AtomicU64,
+    }
+
+    impl FillTarget for Asking<'_> {
+        fn node(&self, inode: InodeRef) -> u64 {
+            inode.to_word()
+        }
+
+        fn store(&self, node: u64, offset: u64, _: &[u8]) -> Result<(), Errno> {
+            let starts = [offset, offset + 8 * PAGE, offset + 40 * PAGE];
+            let asked = starts.map(|start| start..LARGE.min(start + 32 * PAGE));
+            let asked = asked
+                .into_iter()
+                .filter(|bytes| node == self.large && !bytes.is_empty());
+            thread::scope(|scope| {
+                for bytes in asked {
+                    scope.spawn(move || {
+                        let right = &contents(LARGE)[bytes.start as usize..bytes.end as usize];
+                        let same = |slices: &[IoSlice<'_>]| {
+                            let sent: Vec<u8> = slices.iter().flat_map(|s| s.to_vec()).collect();
+                            sent == right
+                        };
+                        assert_eq!(self.fill.late(node, bytes.clone(), LARGE, same), Some(true));
+                        self.answered.fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+            });
+            Ok(())
+        }
+
+        fn ask_whether_cached(&self, _: u64, _: u64, _: u64) -> Result<(), Errno> {
+            Err(Errno::NODEV)
+        }
+    }
+
+    #[test]
+    fn a_program_gets_answers_from_the_frames_that_are_being_stored() {
+        let mounted = mounted();
+        let fill = mounted.fill();
+        let cache = Asking {
+            fill: &fill,
+            large: mounted.large,
+            answered: AtomicU64::new(0),
+        };
+        let (done, waiting) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let counters = FillCounters::default();
+                fill.begin(&cache, &mounted.image, &counters, &|_, _| {});
+                done.send(()).expect("somebody waits");
+            });
+            let ended = waiting.recv_timeout(Duration::from_secs(60));
+            assert!(ended.is_ok(), "a store waits for an answer for ever");
+        });
+        assert!(cache.answered.into_inner() > LARGE / PAGE / 32);
     }
 
     #[test]

@@ -179,8 +179,7 @@ impl FillWork<'_> {
             Ok(decoded) => decoded,
             Err(e) => return self.report(e),
         };
-        let reader = decoded.read();
-        let Some(pieces) = reader.held_pieces() else {
+        let Some(pieces) = decoded.pieces() else {
             return;
         };
         if self.store_pieces(frame, pieces).is_err() {

@@ -9,6 +9,9 @@ use brisk_image::profile::PAGE;
 use super::decoded_frames::DecodedFrames;
 use super::page_states::PageStates;
 
+/// The most bytes that one answer decodes. The kernel asks for 1 MiB at most, which begins and ends within frames.
+const MOST: usize = 2 << 20;
+
 /// Which frames of a pack have what a program asks for.
 ///
 /// A page that is in the pack is also in a block of the image. A frame in lz4 is decoded in a fraction of the time that a block
@@ -28,8 +31,8 @@ impl LatePages {
         }
     }
 
-    /// Calls `answer` with these bytes of the file that is `node`, which has `len` bytes. None if the pack lacks some of them, or
-    /// has them of another file, or damaged.
+    /// Calls `answer` with these bytes of the file that is `node`, which has `len` bytes. None if the pack lacks some of them, has
+    /// them of another file, damaged, or in too many frames.
     pub(super) fn answer<T>(
         &self,
         frames: &DecodedFrames,
@@ -44,18 +47,21 @@ impl LatePages {
         }
         let places = self.places(pages, node, bytes, len)?;
         let mut numbers: Vec<_> = places.iter().map(|place| place.frame).collect();
-        // The ranges of a file that follow each other are mostly in the same frame.
+        numbers.sort_unstable();
         numbers.dedup();
+        let lens = numbers.iter().filter_map(|number| self.pack.frame(*number));
+        if lens.map(|frame| frame.len).sum::<usize>() > MOST {
+            return None;
+        }
         let decoded = numbers.iter().map(|number| frames.get(*number, None));
         let decoded: Vec<_> = decoded.collect::<Result<_, _>>().ok()?;
-        let readers: Vec<_> = decoded.iter().map(|frame| frame.read()).collect();
-        let pieces = readers.iter().map(|reader| {
-            let pieces = reader.held_pieces()?;
+        let pieces = decoded.iter().map(|frame| {
+            let pieces = frame.pieces()?;
             Some(pieces.map(|(_, bytes)| bytes).collect::<Vec<_>>())
         });
         let pieces: Vec<_> = pieces.collect::<Option<_>>()?;
         let slices = places.iter().map(|place| {
-            let frame = numbers.iter().position(|number| *number == place.frame)?;
+            let frame = numbers.binary_search(&place.frame).ok()?;
             let piece = pieces.get(frame)?.get(place.piece)?;
             piece.get(place.bytes.clone()).map(IoSlice::new)
         });
@@ -175,7 +181,7 @@ mod tests {
         Given {
             pages: PageStates::of(&pack, |inode| inode.to_word()),
             late: LatePages::of(&pack),
-            frames: DecodedFrames::of(&pack, 2),
+            frames: DecodedFrames::of(&pack),
             node: node.to_word(),
             bytes,
             _dir: dir,
