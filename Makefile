@@ -106,7 +106,7 @@ bench: deps all
 
 # Makes the tables in the README and in docs/benchmarks.md, and docs/launches.svg, from these raw runs. A test checks
 # that they are up to date. The picture shows the first file.
-FIGURES = $(patsubst %,docs/runs/2026-11-28-launches-%-4.json,chromium python libreoffice javac java zenity) \
+FIGURES = $(patsubst %,docs/runs/2026-11-28-launches-%-5.json,chromium python libreoffice javac java zenity) \
 	$(patsubst %,docs/runs/2026-11-28-launches-%-2000iops-3.json,chromium python libreoffice javac java zenity)
 figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another,squashfs-zstd,erofs-lz4hc-replay
 # The same six, on another machine.
