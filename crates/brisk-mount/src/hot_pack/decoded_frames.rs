@@ -17,7 +17,7 @@ const KEPT: usize = 2 << 20;
 /// each frame has pages that the program asked for and pages that are still to be stored. So the first thread that needs a frame
 /// decodes it for all.
 ///
-/// 1. No lock is held while a frame is used: who stores its pages waits for answers, and who answers may need the same frame.
+/// 1. No lock is held while a frame is used: a thread that stores its pages waits for answers, and these may need the same frame.
 pub(super) struct DecodedFrames {
     pack: HotPack,
     /// How many are kept. More are kept if they are in use, until another frame is needed.
@@ -129,12 +129,18 @@ impl DecodedFrame {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
     use std::thread;
+    use std::time::Duration;
 
     use super::super::pack_file::tests::pack_in_a_file;
     use super::*;
 
     const MOST: usize = 3;
+
+    /// How long a test waits for what takes milliseconds.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Frames of a pack that has more than four, and its own reader to compare with.
     fn frames() -> (DecodedFrames, FrameReader) {
@@ -160,17 +166,37 @@ mod tests {
     }
 
     #[test]
-    fn each_thread_gets_the_frame_that_one_of_them_has_decoded() {
+    fn threads_share_a_frame_and_none_waits_until_another_has_used_it() {
+        const THREADS: usize = 4;
         let (frames, mut alone) = frames();
-        for number in [0, 1, 0, 4, 2] {
-            let got = thread::scope(|scope| {
-                let get = || frames.get(number, None).expect("sound");
-                let threads: Vec<_> = (0..4).map(|_| scope.spawn(get)).collect();
-                let got = threads.into_iter().map(|t| t.join().expect("it returns"));
-                got.collect::<Vec<_>>()
+        let count = frames.pack.frame_count();
+        let shared = Arc::new((frames, Barrier::new(THREADS)));
+        let (send, receive) = channel();
+        for _ in 0..THREADS {
+            let (shared, send) = (Arc::clone(&shared), send.clone());
+            // Nobody joins it, because it may wait for ever.
+            thread::spawn(move || {
+                let (frames, together) = &*shared;
+                let got = (0..count).map(|number| {
+                    together.wait();
+                    let frame = frames.get(number, None).expect("sound");
+                    let pieces = frame.pieces().expect("it was decoded");
+                    // All use it at once.
+                    together.wait();
+                    let bytes: Vec<u8> = pieces.flat_map(|(_, piece)| piece.to_vec()).collect();
+                    (Arc::as_ptr(&frame).addr(), bytes)
+                });
+                send.send(got.collect::<Vec<_>>()).ok();
             });
-            assert!(got.iter().all(|frame| Arc::ptr_eq(frame, &got[0])));
-            assert_eq!(bytes(&got[0]), read(&mut alone, number), "{number}");
+        }
+        let first = receive.recv_timeout(PATIENCE);
+        let first = first.expect("no thread waits for ever");
+        for (number, (_, bytes)) in first.iter().enumerate() {
+            assert!(*bytes == read(&mut alone, number), "{number}");
+        }
+        for _ in 1..THREADS {
+            let other = receive.recv_timeout(PATIENCE);
+            assert!(other.expect("no thread waits for ever") == first);
         }
     }
 

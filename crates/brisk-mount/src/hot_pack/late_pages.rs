@@ -9,7 +9,8 @@ use brisk_image::profile::PAGE;
 use super::decoded_frames::DecodedFrames;
 use super::page_states::PageStates;
 
-/// The most bytes that one answer decodes. The kernel asks for 1 MiB at most, which begins and ends within frames.
+/// The most bytes of the frames that one answer uses. A read of 1 MiB in order needs 1.25 MiB of the frames that brisk makes. If
+/// the pages are far apart in the pack, the image answers.
 const MOST: usize = 2 << 20;
 
 /// Which frames of a pack have what a program asks for.
