@@ -98,7 +98,7 @@ pub struct FrameReader {
     /// page by page.
     decoded: AlignedBuf,
     /// The frame that `decoded` begins with, if that was decoded without an error.
-    held: Option<usize>,
+    held: Option<format::Frame>,
 }
 
 /// What [`HotPack::verify`] compared.
@@ -582,8 +582,8 @@ impl HotFile<'_> {
 }
 
 impl FrameReader {
-    /// Reads and decodes the frame with this number, unless it was the last one. It returns the frame's ranges in
-    /// order, each with its bytes. Only the last page of a file may be short.
+    /// Reads and decodes the frame with this number. It returns the frame's ranges in order, each with its bytes. Only the last
+    /// page of a file may be short.
     ///
     /// # Errors
     ///
@@ -591,9 +591,6 @@ impl FrameReader {
     /// there is no such frame.
     pub fn read(&mut self, number: usize) -> Result<impl Iterator<Item = (PageRange, &[u8])>> {
         let frame = self.pack.frame_at(number)?;
-        if self.held == Some(number) {
-            return Ok(self.pieces(frame));
-        }
         let mut stored = std::mem::take(&mut self.stored);
         if stored.len() < frame.stored {
             stored.resize(frame.stored, 0);
@@ -603,21 +600,15 @@ impl FrameReader {
         let read = source
             .read_exact_at(frame.start, bytes)
             .map_err(|e| self.pack.name(Error::io("read the hot pack", e)));
-        let decoded = read.and_then(|()| self.hold(number, &frame, bytes));
+        let decoded = read.and_then(|()| self.hold(frame, bytes));
         self.stored = stored;
         decoded?;
         Ok(self.pieces(frame))
     }
 
-    /// The frame that was decoded last, which [`FrameReader::read`] gives again at once.
-    pub fn held(&self) -> Option<usize> {
-        self.held
-    }
-
-    /// What [`FrameReader::read`] returned of the frame that was decoded last. None if there is none.
-    pub fn held_pieces(&self) -> Option<impl Iterator<Item = (PageRange, &[u8])>> {
-        let frame = self.pack.frame_at(self.held?).ok()?;
-        Some(self.pieces(frame))
+    /// The same of the frame that was decoded last. None before the first one, and after an error.
+    pub fn held(&self) -> Option<impl Iterator<Item = (PageRange, &[u8])>> {
+        Some(self.pieces(self.held?))
     }
 
     /// As [`FrameReader::read`], of `stored` bytes that the caller has read: those at
@@ -628,15 +619,15 @@ impl FrameReader {
         stored: &[u8],
     ) -> Result<impl Iterator<Item = (PageRange, &'a [u8])> + use<'a>> {
         let frame = self.pack.frame_at(number)?;
-        self.hold(number, &frame, stored)?;
+        self.hold(frame, stored)?;
         Ok(self.pieces(frame))
     }
 
     /// Decodes a frame. After an error, the reader holds none.
-    fn hold(&mut self, number: usize, frame: &format::Frame, stored: &[u8]) -> Result<()> {
+    fn hold(&mut self, frame: format::Frame, stored: &[u8]) -> Result<()> {
         self.held = None;
-        self.decode_to_buffer(frame, stored)?;
-        self.held = Some(number);
+        self.decode_to_buffer(&frame, stored)?;
+        self.held = Some(frame);
         Ok(())
     }
 

@@ -37,21 +37,18 @@ pub(super) struct DecodedFrame {
 
 impl DecodedFrames {
     pub(super) fn of(pack: &HotPack) -> Self {
-        let frames = Self {
+        Self {
             pack: pack.clone(),
-            most: AtomicUsize::new(0),
+            most: AtomicUsize::new(1),
             kept: Mutex::default(),
-        };
-        frames.keep_many();
-        frames
+        }
     }
 
-    /// Keeps as many as a fill needs.
+    /// Keeps as many as a fill needs, in place of one.
     pub(super) fn keep_many(&self) {
         let frames = (0..self.pack.frame_count()).filter_map(|number| self.pack.frame(number));
-        let largest = frames.map(|frame| frame.len).max().unwrap_or(1);
-        self.most
-            .store((KEPT / largest.max(1)).max(1), Ordering::Relaxed);
+        let largest = frames.map(|frame| frame.len).max().unwrap_or(KEPT);
+        self.most.store(KEPT / largest.max(1), Ordering::Relaxed);
     }
 
     /// Keeps one, because few frames are needed after a fill.
@@ -116,7 +113,7 @@ impl DecodedFrames {
 impl DecodedFrame {
     /// Its ranges in order, each with its bytes.
     pub(super) fn pieces(&self) -> Option<impl Iterator<Item = (PageRange, &[u8])>> {
-        self.decoded.get()?.held_pieces()
+        self.decoded.get()?.held()
     }
 
     fn into_reader(self) -> Option<FrameReader> {

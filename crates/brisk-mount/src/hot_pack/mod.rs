@@ -9,8 +9,8 @@ A [`fill`] puts the pages of the pack into the kernel's page cache before a prog
 ([`fill_work`]) read frames ahead ([`pack_file`], [`batch_ring`]), tell the kernel the names ([`look_ups`]), and
 store pages in a [`fill_target`]. [`page_states`] knows which pages the program has asked for already, [`fill_end`]
 decides when the fill gives up, and [`fill_counts`] counts what it did. [`late_pages`] answers what the program asks for before
-it is stored. When a later program comes, a [`cache_sample`]
-says what the kernel has dropped meanwhile, and the fill stores that again.
+it is stored. Both take pages from [`decoded_frames`]. When a later program comes, a [`cache_sample`] says what the kernel has
+dropped meanwhile, and the fill stores that again.
 
 [`learned_packs`] keeps what brisk learns from launches. [`learning`] decides what a recorded launch changes there,
 and [`pack_maker`] does it, in a [`staging`] directory.
