@@ -497,9 +497,11 @@ fn a_first_start_of_a_program_is_not_that_of_brisk() {
 fn the_bound_is_of_a_new_session() {
     as_root(|stage| {
         let seen = stage.path("home/seen");
-        // The guardian of the session in which this is.
+        // The guardian of the session in which this is. What it starts has its name for a moment.
         let script = format!(
-            "for at in /proc/[0-9]*; do if grep -qx brisk-guardian $at/comm && grep -q {} $at/cmdline; then \
+            "guards() {{ grep -qx brisk-guardian $1/comm; }}; \
+             for at in /proc/[0-9]*; do if guards $at && grep -q {} $at/cmdline && \
+             ! guards /proc/$(sed -n 's/^PPid:\t//p' $at/status); then \
              echo $at >> {}; fi; done 2> /dev/null; cat $BRISK_TREE/noise > /dev/null",
             stage.path("out").display(),
             seen.display()

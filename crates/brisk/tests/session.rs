@@ -1074,6 +1074,7 @@ fn sessions_are_listed_with_what_runs_in_them() {
         assert_eq!(image["restarts"], 0);
         // ps tells which image the processes serve.
         for name in ["brisk-guardian", "brisk-server", "mount-watchdog"] {
+            stage.wait_for_program(name);
             let arguments =
                 fs::read_to_string(format!("/proc/{}/cmdline", stage.processes(name)[0]));
             assert_eq!(

@@ -474,7 +474,7 @@ fn is_ours(line: &str, prefix: &Path) -> bool {
         .is_some_and(|(_, source)| source.starts_with(&*prefix.to_string_lossy()))
 }
 
-/// Calls `see` with each line of each living process's mount table.
+/// Calls `see` with each line of each living process's mount table, but for what a guardian has just started.
 fn for_each_process(mut see: impl FnMut(i32, &str, &str)) {
     for entry in fs::read_dir("/proc").unwrap() {
         let name = entry.unwrap().file_name();
@@ -484,11 +484,27 @@ fn for_each_process(mut see: impl FnMut(i32, &str, &str)) {
         let Ok(table) = fs::read_to_string(format!("/proc/{pid}/mountinfo")) else {
             continue;
         };
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let comm = name_of(pid).unwrap_or_default();
+        // What a guardian starts has the guardian's name until it takes its own.
+        if comm == "brisk-guardian" && parent_of(pid).and_then(name_of).as_ref() == Some(&comm) {
+            continue;
+        }
         for line in table.lines() {
-            see(pid, comm.trim_end(), line);
+            see(pid, &comm, line);
         }
     }
+}
+
+/// None if the process has ended.
+fn name_of(pid: i32) -> Option<String> {
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(comm.trim_end().to_owned())
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    parent.trim().parse().ok()
 }
 
 /// Kills what uses images whose path starts with `prefix`. If it does not end, because its threads wait for
