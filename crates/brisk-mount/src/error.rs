@@ -177,6 +177,7 @@ pub(crate) enum Cause {
         target: PathBuf,
     },
     NotMounted,
+    NothingThere,
     OtherFilesystem {
         found: String,
     },
@@ -406,6 +407,7 @@ impl Cause {
             Self::TargetMissing { .. }
             | Self::TargetNotDirectory { .. }
             | Self::NotMounted
+            | Self::NothingThere
             | Self::OtherFilesystem { .. }
             | Self::NoDefaultPlace { .. }
             | Self::OpenToOthers { .. }
@@ -503,6 +505,7 @@ impl fmt::Display for Cause {
                 "{} is not a directory; name a directory to mount on",
                 Shown(target)
             ),
+            Self::NothingThere => f.write_str("there is nothing of this name; brisk stat lists sessions and mounts"),
             Self::NotMounted => f.write_str("it is not a mount point; brisk stat lists sessions and mounts"),
             Self::OtherFilesystem { found } => write!(
                 f,

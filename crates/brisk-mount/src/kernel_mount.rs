@@ -314,9 +314,10 @@ pub fn unmount(target: &Path, lazy: bool) -> Result<()> {
 }
 
 fn try_unmount(target: &Path, lazy: bool) -> Result<(), Cause> {
-    let path = target
-        .canonicalize()
-        .map_err(|e| Cause::io("find the directory", e))?;
+    let path = target.canonicalize().map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Cause::NothingThere,
+        _ => Cause::io("find the directory", e),
+    })?;
     let entry = mounted_on(&path)
         .map_err(|e| Cause::io("read /proc/self/mountinfo", e))?
         .ok_or(Cause::NotMounted)?;

@@ -443,10 +443,9 @@ fn only_squashfs_is_unmounted() {
     assert_eq!(
         text(&none, false),
         (
-            ErrorKind::Io,
+            ErrorKind::Place,
             format!(
-                "cannot unmount {}: the system could not find the directory \
-                 (No such file or directory (os error 2))",
+                "cannot unmount {}: there is nothing of this name; brisk stat lists sessions and mounts",
                 none.display()
             )
         )

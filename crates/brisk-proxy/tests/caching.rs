@@ -47,7 +47,10 @@ fn a_hit_asks_nobody_and_outlives_the_upstream() {
     );
     assert!(first.body == body);
     let hit = until(proxy.address, "/a/x", is_hit);
-    assert!(hit.body == body && hit.field("age") == "0");
+    assert!(hit.body == body);
+    // A second may have passed meanwhile.
+    let age: u64 = hit.field("age").parse().unwrap();
+    assert!(age < 60, "{age}");
     let asked = upstream.asked().len();
     let part = get_with(proxy.address, "/a/x", &[("range", "bytes=1000-2999999")]);
     assert_eq!(

@@ -25,7 +25,7 @@ use crate::answer::Answer;
 use crate::desktop_entries::{self, Entry, data_of_user};
 use crate::json;
 use crate::launcher::{beside, next_in_path};
-use crate::messages::{count, say, warn};
+use crate::messages::{count, moment, say, warn};
 use crate::names::shown;
 use crate::size::parse_size;
 
@@ -384,12 +384,7 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
         Some(pages) => writeln!(out, "  pages       {pages}")?,
         None => writeln!(out, "  pages       none")?,
     }
-    writeln!(
-        out,
-        "  bytes       {} ({})",
-        pack.bytes,
-        BinaryBytes(pack.bytes)
-    )?;
+    writeln!(out, "  kept        {} on the disk", BinaryBytes(pack.bytes))?;
     if let Some(runs) = pack.runs {
         writeln!(
             out,
@@ -401,9 +396,7 @@ fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
         let command: Vec<_> = pack.command.iter().map(shown).collect();
         writeln!(out, "  command     {}", command.join(" "))?;
     }
-    let used =
-        jiff::Timestamp::try_from(pack.used).context("the time is outside of the calendar")?;
-    writeln!(out, "  used        {used}")?;
+    writeln!(out, "  used        {}", moment(pack.used)?)?;
     Ok(())
 }
 

@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anyhow::Context;
 use brisk_image::profile::PAGE;
 use brisk_mount::{Confinement, ImageStatus, SessionStatus, sessions};
 use indicatif::BinaryBytes;
@@ -17,7 +16,7 @@ use crate::answer::Answer;
 use crate::entry::Entry;
 use crate::image_args::open_image;
 use crate::json;
-use crate::messages::{count, say};
+use crate::messages::{count, moment, say, span};
 use crate::names::{printable, shown};
 
 /// Which sessions to look at.
@@ -106,10 +105,7 @@ fn print(out: &mut impl Write, session: &SessionStatus, verbose: bool) -> anyhow
         writeln!(out, "  limits      {}", session.confinement)?;
     }
     if let Some(since) = session.since {
-        let age = since.elapsed().unwrap_or_default();
-        let since =
-            jiff::Timestamp::try_from(since).context("the time is outside of the calendar")?;
-        writeln!(out, "  since       {since}, {} ago", span(age))?;
+        writeln!(out, "  since       {}", moment(since)?)?;
     }
     match (session.linger, session.left) {
         (Some(_), Some(left)) => writeln!(
@@ -218,25 +214,6 @@ fn filled(image: &ImageStatus) -> Option<String> {
         );
     }
     Some(text)
-}
-
-/// A span of time in its two largest units.
-fn span(time: Duration) -> String {
-    let seconds = time.as_secs();
-    let units = [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)];
-    let mut rest = seconds;
-    let parts = units.map(|(unit, len)| {
-        let number = rest / len;
-        rest %= len;
-        (number, unit)
-    });
-    let first = parts.iter().position(|(number, _)| *number > 0);
-    let parts = parts.iter().skip(first.unwrap_or(3)).take(2);
-    let shown = parts.filter(|(number, _)| *number > 0 || seconds == 0);
-    let shown: Vec<_> = shown
-        .map(|(number, unit)| format!("{number} {unit}"))
-        .collect();
-    shown.join(" ")
 }
 
 /// The longest command that is shown, in characters.
@@ -361,22 +338,6 @@ fn to_json(session: &SessionStatus) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_span_has_two_units() {
-        for (seconds, expected) in [
-            (0, "0 s"),
-            (59, "59 s"),
-            (60, "1 min"),
-            (260, "4 min 20 s"),
-            (3600, "1 h"),
-            (3659, "1 h"),
-            (7260, "2 h 1 min"),
-            (90_000, "1 d 1 h"),
-        ] {
-            assert_eq!(span(Duration::from_secs(seconds)), expected);
-        }
-    }
 
     #[test]
     fn a_fill_is_told_in_words() {
