@@ -11,7 +11,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +25,11 @@ use brisk_io::{ends_are_cached, will_read_all};
 use clap::{Args, FromArgMatches};
 
 use crate::answer::Answer;
+use crate::desktop_entries::data_of_user;
 use crate::verbs::{mount, replay, run};
+
+/// The links of `brisk auto on`, in the data directory of the user.
+pub const LINKS: &str = "brisk/bin";
 
 /// The program that serves from a cache. It may not be installed.
 const PROXY: &str = "brisk-proxy";
@@ -181,11 +185,37 @@ pub fn own_arguments() -> impl Iterator<Item = OsString> {
 /// The program that is started under this name, if the name is none of brisk's own.
 fn linked_program(name: &OsStr) -> Option<PathBuf> {
     let name = Path::new(name).file_name()?;
-    match name.as_bytes().starts_with(b"brisk") {
+    match is_own_name(name) {
         true => None,
         // Without another program of that name, this is brisk itself under another name.
         false => next_in_path(name),
     }
+}
+
+fn is_own_name(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b"brisk")
+}
+
+/// The name of this process if `brisk auto on` has made a link of that name, and its program is gone. `arguments` are the
+/// [`own_arguments`].
+pub fn link_without_program(arguments: &[OsString]) -> Option<OsString> {
+    let mut given = env::args_os();
+    let name = given.next()?;
+    let name = Path::new(&name).file_name()?;
+    // Those of a link whose program is there begin with `run`.
+    let is_brisk = given.len() == arguments.len();
+    (is_brisk && !is_own_name(name) && is_linked(name)).then(|| name.to_owned())
+}
+
+/// Whether `brisk auto on` has made a link of this name, for this user.
+fn is_linked(name: &OsStr) -> bool {
+    data_of_user().is_ok_and(|data| is_link_to_brisk(&data.join(LINKS).join(name)))
+}
+
+/// Whether this is a link to a brisk, which may be gone.
+pub fn is_link_to_brisk(link: &Path) -> bool {
+    let target = fs::read_link(link);
+    target.is_ok_and(|target| target.file_name() == Some(OsStr::new("brisk")))
 }
 
 /// The first program of this name in `PATH` that is no link to brisk.

@@ -141,6 +141,14 @@ fn advised(mut error: clap::Error) -> clap::Error {
 /// Runs `brisk`: starts a program that brisk has learned, or whose profile is named, or becomes `brisk-run` or `brisk-tools`.
 pub fn launch() -> ExitCode {
     let arguments = launcher::own_arguments().collect::<Vec<_>>();
+    if let Some(name) = launcher::link_without_program(&arguments) {
+        let name = names::shown(name);
+        messages::say(&format!(
+            "brisk: cannot run {name}: it is a link of brisk auto on, and PATH has no other program of this name; install \
+             {name} again, or remove the link with brisk auto off {name}"
+        ));
+        return ExitCode::from(127);
+    }
     let known = match launcher::plain_command(&arguments) {
         Some(command) => known_launch::become_known(command),
         None => NamedReplay::parse(&arguments).and_then(NamedReplay::become_program),

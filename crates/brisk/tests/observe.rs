@@ -648,6 +648,41 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
     });
 }
 
+/// Its arguments would be verbs of brisk otherwise.
+#[test]
+fn a_link_whose_program_is_gone_says_so() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let data = stage.path("home/data");
+        let tools = stage.path("tools");
+        fs::create_dir(&tools).unwrap();
+        fs::copy("/bin/true", tools.join("tool")).unwrap();
+        let links = data.join("brisk/bin");
+        let path = format!("{}:{}:/usr/bin:/bin", links.display(), tools.display());
+        let said = |command: &mut Command| {
+            let command = command.env("PATH", &path).env("XDG_DATA_HOME", &data);
+            let output = command.output().unwrap();
+            assert!(output.stdout.is_empty(), "{output:?}");
+            (
+                output.status.code(),
+                String::from_utf8(output.stderr).unwrap(),
+            )
+        };
+        let (code, text) = said(&mut stage.brisk(&["auto", "on", "tool"]));
+        assert_eq!(code, Some(0), "{text}");
+        fs::remove_file(tools.join("tool")).unwrap();
+        let expected = "brisk: cannot run tool: it is a link of brisk auto on, and PATH has no other program of this name; \
+             install tool again, or remove the link with brisk auto off tool\n";
+        for arguments in [&["stat"][..], &["umount", "--all"], &[]] {
+            let (code, text) = said(Command::new(links.join("tool")).args(arguments));
+            assert_eq!((code, text.as_str()), (Some(127), expected));
+        }
+        // By its name, brisk finds the link.
+        let (code, text) = said(&mut stage.brisk(&["run", "--auto", "--", "tool"]));
+        assert_eq!((code, text.as_str()), (Some(127), expected));
+    });
+}
+
 #[test]
 fn a_link_with_a_name_that_no_program_has_is_brisk_itself() {
     each_user(|given| {

@@ -24,7 +24,7 @@ use super::warm::summary as warm_summary;
 use crate::answer::Answer;
 use crate::desktop_entries::{self, Entry, data_of_user};
 use crate::json;
-use crate::launcher::{beside, next_in_path};
+use crate::launcher::{LINKS, beside, is_link_to_brisk, next_in_path};
 use crate::messages::{count, moment, say, warn};
 use crate::names::shown;
 use crate::size::parse_size;
@@ -244,9 +244,6 @@ fn places_of(of: LearnedOf, directory: &Path, profile: &Profile) -> Vec<PathBuf>
     }
 }
 
-/// Where the links are, in the user's directory of data.
-const LINKS: &str = "brisk/bin";
-
 /// Makes links of these names to brisk, and entries of menus that start them.
 fn on(programs: &[OsString]) -> anyhow::Result<Answer> {
     let data = data_of_user()?;
@@ -320,12 +317,6 @@ fn name_of(program: &OsStr) -> anyhow::Result<&OsStr> {
                 shown(program)
             )
         })
-}
-
-/// Whether this is a link to a brisk, which may be gone.
-fn is_link_to_brisk(link: &Path) -> bool {
-    let target = fs::read_link(link);
-    target.is_ok_and(|target| target.file_name() == Some(OsStr::new("brisk")))
 }
 
 fn list(packs: &[LearnedPack], json: bool) -> anyhow::Result<Answer> {

@@ -499,7 +499,7 @@ fn print(diagnosis: &Diagnosis) -> io::Result<()> {
     for finding in &diagnosis.findings {
         let star = if finding.needed { "*" } else { "" };
         let line = format!(
-            "{:<8}{:<24}{}",
+            "{:<8}{:<26}{}",
             finding.state.word(),
             format!("{}{star}", finding.name),
             finding.detail
