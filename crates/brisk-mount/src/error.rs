@@ -342,7 +342,10 @@ pub(crate) enum Cause {
     CommandMissing,
     /// Neither the directory that was named nor the working directory has it.
     CommandInNeither,
-    CommandNotInPath,
+    CommandNotInPath {
+        /// What the program could be in, with a path.
+        tree: Option<&'static str>,
+    },
     CommandNotExecutable {
         why: &'static str,
     },
@@ -428,7 +431,7 @@ impl Cause {
             }
             Self::TracerLost | Self::GuardianFailed { .. } => ErrorKind::Io,
             Self::Told { kind, .. } | Self::NoWindow { kind, .. } => *kind,
-            Self::CommandMissing | Self::CommandInNeither | Self::CommandNotInPath => {
+            Self::CommandMissing | Self::CommandInNeither | Self::CommandNotInPath { .. } => {
                 ErrorKind::CommandNotFound
             }
             Self::CommandNotExecutable { .. } | Self::NoInterpreter { .. } => {
@@ -713,9 +716,10 @@ impl fmt::Display for Cause {
             Self::CommandInNeither => f.write_str(
                 "no such file, neither in the directory that was named nor from the working directory",
             ),
-            Self::CommandNotInPath => f.write_str(
-                "not found in PATH; to name a program of the image, use its path in the image, \
-                 with a slash",
+            Self::CommandNotInPath { tree: None } => f.write_str("not found in PATH"),
+            Self::CommandNotInPath { tree: Some(tree) } => write!(
+                f,
+                "not found in PATH; to name a program of the {tree}, use its path in the {tree}, with a slash"
             ),
             Self::CommandNotExecutable { why } => f.write_str(why),
             Self::NoInterpreter { missing } => missing.fmt(f),

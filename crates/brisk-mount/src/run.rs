@@ -334,7 +334,12 @@ fn find_program(
     let own = own.and_then(|variable| variable.value.clone());
     let search = own.or_else(|| env::var_os("PATH"));
     let search = search.unwrap_or_else(|| DEFAULT_PATH.into());
-    let mut result = Err(Cause::CommandNotInPath);
+    let tree = match place {
+        ProgramPlace::Image(_) => Some("image"),
+        ProgramPlace::Directory(_) => Some("directory"),
+        ProgramPlace::WorkingDirectory => None,
+    };
+    let mut result = Err(Cause::CommandNotInPath { tree });
     if program.is_empty() {
         return result;
     }
@@ -379,7 +384,7 @@ fn examine(path: &Path) -> Result<(), Cause> {
     }
     accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).map_err(|_| {
         Cause::CommandNotExecutable {
-            why: "it may not be executed; give it the x permission before packing",
+            why: "it may not be executed; give it the x permission, in an image before packing",
         }
     })
 }

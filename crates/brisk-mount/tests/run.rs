@@ -282,7 +282,7 @@ fn programs_that_do_not_start_say_why() {
         (
             "./plain",
             126,
-            "it may not be executed; give it the x permission before packing",
+            "it may not be executed; give it the x permission, in an image before packing",
         ),
         (
             "bin/orphan",

@@ -212,7 +212,7 @@ fn a_program_is_started_and_its_status_passes() {
         said(
             126,
             "",
-            "brisk: cannot run ./noise: it may not be executed; give it the x permission before \
+            "brisk: cannot run ./noise: it may not be executed; give it the x permission, in an image before \
              packing\n"
         )
     );

@@ -631,6 +631,12 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
             data.join("brisk/bin").display()
         );
         assert!(listed.ends_with(&expected), "{listed}");
+        // Not the first of its name in PATH.
+        let copy = stage.path("home/cat");
+        fs::copy("/bin/true", &copy).unwrap();
+        let (code, said) = change("on", copy.to_str().unwrap());
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("cat: the link would start /"), "{said}");
         let (code, said) = change("on", "none-of-this-name");
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains("there is no such program in PATH"), "{said}");
@@ -645,6 +651,29 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
         let output = forget.output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         assert_eq!(output.stderr, b"nothing is learned of cat\n");
+    });
+}
+
+#[test]
+fn who_forgets_the_dashes_is_told_of_them() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        for (name, found) in [
+            ("/bin/true", " is no image: it is a program"),
+            (
+                "gcc",
+                ": cannot open the image: No such file or directory (os error 2)",
+            ),
+        ] {
+            let output = stage.brisk(&["run", "--auto", name]).output().unwrap();
+            assert_eq!(output.status.code(), Some(125), "{output:?}");
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.starts_with(&format!("brisk: {name}{found}")), "{said}");
+            let advice = format!(
+                "; to start a program from where it is, name it behind --: brisk run --auto -- {name}\n"
+            );
+            assert!(said.ends_with(&advice), "{said}");
+        }
     });
 }
 

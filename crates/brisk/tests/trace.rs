@@ -605,7 +605,7 @@ fn a_command_that_cannot_be_started_leaves_no_profile() {
             (
                 "sub/inside",
                 126,
-                "it may not be executed; give it the x permission before packing\n",
+                "it may not be executed; give it the x permission, in an image before packing\n",
             ),
         ] {
             let output = stage

@@ -254,6 +254,14 @@ fn on(programs: &[OsString]) -> anyhow::Result<Answer> {
         let name = name_of(program)?;
         let real = next_in_path(name)
             .with_context(|| format!("{}: there is no such program in PATH", shown(name)))?;
+        let named = Path::new(program);
+        ensure!(
+            named == Path::new(name) || named.canonicalize().ok() == real.canonicalize().ok(),
+            "{}: the link would start {}, which is the first of this name in PATH; put {} before it in PATH, or name that one",
+            shown(program),
+            shown(&real),
+            shown(named.parent().unwrap_or(named))
+        );
         let link = links.join(name);
         if link.symlink_metadata().is_ok() {
             ensure!(

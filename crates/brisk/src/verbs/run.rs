@@ -12,7 +12,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
@@ -322,7 +322,13 @@ pub fn start(
              hash of each from the file beside it, or --verify key"
         );
     }
-    let located = LocatedImage::of(args)?;
+    let located = LocatedImage::of(args).map_err(|e| match args.auto && args.command.is_empty() {
+        true => anyhow!(
+            "{e:#}; to start a program from where it is, name it behind --: brisk run --auto -- {}",
+            shown(image)
+        ),
+        false => e,
+    })?;
     if let (true, Some(Some(layer))) = (args.audit, &args.writable) {
         bail!(
             "--audit traces the program and keeps nothing in {}; give --writable without a directory, or leave out --audit",
