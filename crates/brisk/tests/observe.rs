@@ -655,7 +655,7 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
 }
 
 #[test]
-fn who_forgets_the_dashes_is_told_of_them() {
+fn the_dashes_that_are_missing_before_a_program_are_named() {
     each_user(|given| {
         let stage = stage(given.user());
         for (name, found) in [
