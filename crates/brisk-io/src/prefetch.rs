@@ -5,6 +5,9 @@ Asks the kernel to read parts of files before a program needs them.
 filesystem must first read where the file's blocks are. So several threads ask. A thread that has asked for more than the
 disk reads in [`IN_FLIGHT`] waits for its oldest extent, so that other readers of the disk never wait behind more than
 that.
+
+How long the disk takes is what it charges, and nobody may have measured that. So a prefetch looks how fast its first extents
+arrive, and plans the rest anew for a disk that does fewer operations than it was taken for ([`Pace`]).
 */
 
 use std::collections::VecDeque;
@@ -14,12 +17,12 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
 
 use crate::page_cache::{ends_are_cached, is_cached};
-use crate::{Charge, Extent, ReadAt};
+use crate::{Charge, DiskReads, Extent, ReadAt, plan_extents};
 
 /// How much may be in progress, in the disk's own time. At 2000 operations a second, a launch of Python,
 /// which also reads much metadata, took 0.96 of the plain launch with 25 ms, and 0.89 with 8 ms.
@@ -27,6 +30,15 @@ const IN_FLIGHT: Duration = Duration::from_millis(8);
 
 /// The most extents that a thread has in progress. Each may hold a file open.
 const MOST_IN_FLIGHT: usize = 64;
+
+/// The same, until enough extents have arrived to tell how fast the disk is.
+const FIRST_IN_FLIGHT: usize = 4;
+
+/// How many extents tell how fast the disk is.
+const JUDGED: u32 = 16;
+
+/// A disk is taken for slower if it needs this many times as long as it charges.
+const SLOWER: u32 = 4;
 
 /// How often a paused thread checks whether the pause is over.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -107,8 +119,8 @@ pub trait PrefetchFiles: Send + Sync + 'static {
     /// The file of `extent`, or `None` to leave the extent out. Called once for each extent.
     fn open(&self, extent: &Extent) -> Option<Arc<File>>;
 
-    /// What the disk of the file with this number charges.
-    fn charge(&self, file: u32) -> Charge;
+    /// How to read the file with this number, and what its disk charges.
+    fn reads(&self, file: u32) -> DiskReads;
 
     /// Called if `extent` was resident, so that nobody asks for it.
     fn resident(&self, _extent: &Extent) {}
@@ -128,7 +140,6 @@ pub struct Prefetch {
 
 #[derive(Debug)]
 struct Shared {
-    extents: Vec<Extent>,
     options: PrefetchOptions,
     cancelled: AtomicBool,
     paused: AtomicBool,
@@ -140,8 +151,10 @@ struct Shared {
 /// The progress of a prefetch.
 #[derive(Debug)]
 struct Course {
+    extents: Vec<Extent>,
     next: usize,
     counts: PrefetchCounts,
+    pace: Pace,
 }
 
 impl Prefetch {
@@ -186,14 +199,15 @@ impl Prefetch {
             .filter(|extent| extent.len > 0)
             .collect();
         let shared = Arc::new(Shared {
-            extents,
             options,
             cancelled: AtomicBool::new(false),
             paused: AtomicBool::new(paused),
             is_late: OnceLock::new(),
             course: Mutex::new(Course {
+                extents,
                 next: 0,
                 counts: PrefetchCounts::default(),
+                pace: Pace::default(),
             }),
         });
         let mut this = Self {
@@ -256,11 +270,11 @@ impl Shared {
         while !self.cancelled.load(Ordering::Relaxed) {
             let extent = {
                 let mut course = self.course();
-                let Some(extent) = self.extents.get(course.next) else {
+                let Some(&extent) = course.extents.get(course.next) else {
                     break;
                 };
                 course.next += 1;
-                *extent
+                extent
             };
             if !self.goes_on() {
                 break;
@@ -270,10 +284,8 @@ impl Shared {
             let is_late = || looks && self.all_resident(files);
             if *self.is_late.get_or_init(is_late) {
                 let mut course = self.course();
-                let rest = self.extents.get(course.next..).unwrap_or_default();
-                let rest = rest.iter().map(|e| e.len).sum::<u64>();
-                course.counts.passed += extent.len + rest;
-                course.next = self.extents.len();
+                course.counts.passed += extent.len + course.rest();
+                course.next = course.extents.len();
                 break;
             }
             let Some(file) = files.open(&extent) else {
@@ -296,15 +308,36 @@ impl Shared {
             match advised {
                 Ok(()) => {
                     files.asked(&extent);
-                    flight.add(file, extent, files.charge(extent.file));
+                    let charge = {
+                        let mut course = self.course();
+                        course.pace.begin(Instant::now());
+                        course.pace.charge(files.reads(extent.file).charge)
+                    };
+                    flight.add(file, extent, charge);
                 }
                 Err(_) => self.course().counts.failed += extent.len,
             }
-            let failed = flight.land(false, &self.cancelled);
-            self.course().counts.failed += failed;
+            self.land(&mut flight, false, files);
         }
-        let failed = flight.land(true, &self.cancelled);
-        self.course().counts.failed += failed;
+        self.land(&mut flight, true, files);
+    }
+
+    /// Waits until at most the limit is in progress, or with `all` nothing.
+    fn land(&self, flight: &mut Flight, all: bool, files: &impl PrefetchFiles) {
+        let is_judged = self.course().pace.is_judged;
+        while let Some((extent, expected, is_read)) = flight.land(all, is_judged, &self.cancelled) {
+            let mut course = self.course();
+            if !is_read {
+                course.counts.failed += extent.len;
+            }
+            let reads = files.reads(extent.file);
+            if course
+                .pace
+                .lands(extent.len, expected, reads.charge, Instant::now())
+            {
+                course.plan_anew(files);
+            }
+        }
     }
 
     /// Waits for the end of a pause. False if the prefetch is cancelled.
@@ -324,13 +357,14 @@ impl Shared {
     /// Whether all extents seem to be resident. The search ends at the first one that is not, so it costs
     /// little if there is work to do.
     fn all_resident(&self, files: &impl PrefetchFiles) -> bool {
-        let count = self.extents.len();
+        let extents = self.course().extents.clone();
+        let count = extents.len();
         let samples = SAMPLES.min(count);
         let mut known = 0;
         for sample in 0..samples {
             // The middle first, because the program itself was loaded from the first extents.
             let at = (count / 2 + sample * count / samples) % count;
-            let Some(extent) = self.extents.get(at) else {
+            let Some(extent) = extents.get(at) else {
                 continue;
             };
             let Some(file) = files.open(extent) else {
@@ -350,6 +384,22 @@ impl Shared {
 }
 
 impl Course {
+    /// Bytes of the extents that nobody has taken yet.
+    fn rest(&self) -> u64 {
+        let rest = self.extents.get(self.next..).unwrap_or_default();
+        rest.iter().map(|extent| extent.len).sum()
+    }
+
+    /// Plans what is left for the disk as it turned out to be.
+    fn plan_anew(&mut self, files: &impl PrefetchFiles) {
+        let rest = self.extents.split_off(self.next.min(self.extents.len()));
+        let pace = &self.pace;
+        self.extents.extend(plan_extents(rest, |file| {
+            let reads = files.reads(file);
+            DiskReads::new(pace.charge(reads.charge), reads.largest)
+        }));
+    }
+
     fn may_ask(&mut self, extent: &Extent, resident: bool, shared: &Shared) -> bool {
         if resident {
             self.counts.resident += extent.len;
@@ -357,9 +407,8 @@ impl Course {
         }
         let room = shared.options.budget.saturating_sub(self.counts.asked);
         if extent.len > room {
-            let rest = shared.extents.get(self.next..).unwrap_or_default();
-            self.counts.over_budget += extent.len + rest.iter().map(|e| e.len).sum::<u64>();
-            self.next = shared.extents.len();
+            self.counts.over_budget += extent.len + self.rest();
+            self.next = self.extents.len();
             return false;
         }
         self.counts.asked += extent.len;
@@ -392,27 +441,97 @@ impl Flight {
         self.extents.push_back((file, extent, time));
     }
 
-    /// Waits until at most the limit is in progress, or with `all` nothing. Returns how many bytes could not
-    /// be read.
-    fn land(&mut self, all: bool, cancelled: &AtomicBool) -> u64 {
-        let mut failed = 0;
-        while (all
-            || (self.time > self.most && self.extents.len() > 1)
-            || self.extents.len() > MOST_IN_FLIGHT)
-            && !cancelled.load(Ordering::Relaxed)
-        {
-            let Some((file, extent, time)) = self.extents.pop_front() else {
-                break;
-            };
-            self.time = self.time.saturating_sub(time);
-            let last = extent.offset.saturating_add(extent.len - 1);
-            // The file may have been truncated meanwhile.
-            if ReadAt::read_at(&*file, last, &mut [0]).is_err() {
-                failed += extent.len;
-            }
+    /// Waits for the oldest extent, if more than the limit is in progress, or with `all` if anything is. Returns it with the
+    /// time that the disk was expected to take, and whether it could be read.
+    fn land(
+        &mut self,
+        all: bool,
+        is_judged: bool,
+        cancelled: &AtomicBool,
+    ) -> Option<(Extent, Duration, bool)> {
+        let most = match is_judged {
+            true => MOST_IN_FLIGHT,
+            false => FIRST_IN_FLIGHT,
+        };
+        let is_over =
+            (self.time > self.most && self.extents.len() > 1) || self.extents.len() > most;
+        if !(all || is_over) || cancelled.load(Ordering::Relaxed) {
+            return None;
         }
-        failed
+        let (file, extent, time) = self.extents.pop_front()?;
+        self.time = self.time.saturating_sub(time);
+        let last = extent.offset.saturating_add(extent.len - 1);
+        // The file may have been truncated meanwhile.
+        let is_read = ReadAt::read_at(&*file, last, &mut [0]).is_ok();
+        Some((extent, time, is_read))
     }
+}
+
+/// How fast the disk turned out to be.
+#[derive(Debug, Default)]
+struct Pace {
+    since: Option<Instant>,
+    landed: u32,
+    bytes: u64,
+    /// The time that the disk was expected to take for them.
+    expected: Duration,
+    /// Whether enough have arrived.
+    is_judged: bool,
+    /// How many operations a second the disk does, if that is fewer than expected.
+    operations: Option<NonZeroU64>,
+}
+
+impl Pace {
+    /// Something was asked for.
+    fn begin(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+
+    /// What the disk charges.
+    fn charge(&self, expected: Charge) -> Charge {
+        let operations = expected.operations_per_second;
+        Charge {
+            operations_per_second: self
+                .operations
+                .map_or(operations, |own| own.min(operations)),
+            ..expected
+        }
+    }
+
+    /// An extent has arrived. Returns whether the disk turned out to be slower.
+    fn lands(&mut self, bytes: u64, expected: Duration, charge: Charge, now: Instant) -> bool {
+        self.landed += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.expected = self.expected.saturating_add(expected);
+        if self.landed < JUDGED {
+            return false;
+        }
+        let took = self.since.map_or(Duration::ZERO, |since| now - since);
+        let slower = slower(self.landed, self.bytes, self.expected, took, charge);
+        *self = Self {
+            since: Some(now),
+            is_judged: true,
+            operations: slower.or(self.operations),
+            ..Self::default()
+        };
+        slower.is_some()
+    }
+}
+
+/// How many operations a second a disk does that took so long for so many extents, if that is far longer than expected.
+fn slower(
+    landed: u32,
+    bytes: u64,
+    expected: Duration,
+    took: Duration,
+    charge: Charge,
+) -> Option<NonZeroU64> {
+    if took <= expected.saturating_mul(SLOWER) {
+        return None;
+    }
+    let moved = Duration::from_secs_f64(bytes as f64 / charge.bytes_per_second.get() as f64);
+    let of_operations = took.saturating_sub(moved).as_secs_f64();
+    NonZeroU64::new((f64::from(landed) / of_operations) as u64)
 }
 
 #[cfg(test)]
@@ -466,12 +585,14 @@ mod tests {
             (extent.file == 0).then(|| Arc::clone(&self.file))
         }
 
-        fn charge(&self, _: u32) -> Charge {
+        fn reads(&self, _: u32) -> DiskReads {
             let many = NonZeroU64::new(1 << 30).unwrap();
-            Charge {
+            let charge = Charge {
                 bytes_per_second: many,
                 operations_per_second: many,
-            }
+            };
+            // In pieces of a page, whatever the disk turns out to be.
+            DiskReads::new(charge, NonZeroU64::new(page_size() as u64).unwrap())
         }
 
         fn asked(&self, extent: &Extent) {
@@ -504,6 +625,70 @@ mod tests {
             told.map(drop)
                 .ok_or("the kernel does not say what is in memory"),
         )
+    }
+
+    #[test]
+    fn a_disk_is_slower_if_it_takes_far_longer_than_it_charges() {
+        let number = |n| NonZeroU64::new(n).unwrap();
+        let charge = Charge::new(number(1 << 30), number(20_000));
+        let ms = Duration::from_millis;
+        for (landed, bytes, expected, took, operations) in [
+            (16, 16 << 12, 1, 4, None),
+            (16, 16 << 12, 1, 8, Some(2015)),
+            // Its time goes into bytes.
+            (16, 8 << 20, 8, 33, Some(636)),
+            (16, 64 << 20, 62, 248, None),
+            (16, 0, 0, 100_000, None),
+        ] {
+            let found = slower(landed, bytes, ms(expected), ms(took), charge);
+            assert_eq!(found.map(NonZeroU64::get), operations, "{bytes} {took}");
+        }
+        let mut pace = Pace::default();
+        let began = Instant::now();
+        pace.begin(began);
+        let at = |after| began + ms(after);
+        for landed in 1..JUDGED {
+            assert!(!pace.lands(4096, ms(0), charge, at(8)), "{landed}");
+        }
+        assert!(!pace.is_judged);
+        assert!(pace.lands(4096, ms(0), charge, at(8)));
+        assert_eq!(pace.charge(charge).operations_per_second.get(), 2015);
+        // As fast as it was taken for from now on.
+        for _ in 0..JUDGED {
+            assert!(!pace.lands(4096, Duration::from_micros(500), charge, at(16)));
+        }
+        assert_eq!(pace.charge(charge).operations_per_second.get(), 2015);
+    }
+
+    #[test]
+    fn what_is_left_is_planned_anew() {
+        let file = file_of(64);
+        let one = One::new(&file);
+        let mut course = Course {
+            extents: (0..64).step_by(2).map(page).collect(),
+            next: 10,
+            counts: PrefetchCounts::default(),
+            pace: Pace::default(),
+        };
+        let before = course.rest();
+        course.plan_anew(&one);
+        assert_eq!((course.rest(), course.extents.len()), (before, 32));
+        struct Whole(One);
+        impl PrefetchFiles for Whole {
+            fn open(&self, extent: &Extent) -> Option<Arc<File>> {
+                self.0.open(extent)
+            }
+
+            fn reads(&self, file: u32) -> DiskReads {
+                DiskReads::new(self.0.reads(file).charge, NonZeroU64::new(1 << 20).unwrap())
+            }
+        }
+        course.pace.operations = NonZeroU64::new(100);
+        course.plan_anew(&Whole(one));
+        // One operation for all that is left.
+        assert_eq!(course.extents.len(), 11);
+        assert_eq!(course.extents[9], page(18));
+        assert_eq!(course.extents[10].offset, page(20).offset);
     }
 
     #[test]
@@ -636,8 +821,8 @@ mod tests {
             self.one.open(extent)
         }
 
-        fn charge(&self, file: u32) -> Charge {
-            self.one.charge(file)
+        fn reads(&self, file: u32) -> DiskReads {
+            self.one.reads(file)
         }
     }
 

@@ -75,6 +75,14 @@ fn interpreter(path: &Path) -> Option<Interpreter> {
     })
 }
 
+/// The interpreter of a script, in the words of its first line. None if it is no script.
+pub(crate) fn script_interpreter(file: &File) -> Option<PathBuf> {
+    let mut start = [0; LINE];
+    let read = file.read_at(&mut start, 0).ok()?;
+    let line = start.get(..read)?.strip_prefix(b"#!")?;
+    Some(OsString::from_vec(of_script(line)?).into())
+}
+
 /// The first word of a line.
 fn of_script(line: &[u8]) -> Option<Vec<u8>> {
     let line = line.split(|byte| *byte == b'\n').next()?;

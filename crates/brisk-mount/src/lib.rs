@@ -26,7 +26,8 @@ Each rule is a function of plain values in a file of its own. Its test is a tabl
 
 | question | file |
 |---|---|
-| Does a replay go on, pause or give up? Is a learned profile recorded again? | `replay/verdict.rs` |
+| Does a replay go on, pause or give up? | `replay/verdict.rs` |
+| Is a start observed? Is what was learned replayed, or learned again? | `hot_pack/rules.rs` |
 | Is a server restarted, or its connection aborted? | `session/guardian/supervisor.rs` |
 | When does a session end, and what keeps it? | `session/guardian/lifetime.rs` |
 | May a run join? Is a request to end refused? What is lost when a peer disconnects? | `session/guardian/request.rs` |
@@ -127,16 +128,18 @@ pub use hot_pack::comparison::ImageOfPack;
 pub use hot_pack::fill::{Fill, FillRoot};
 pub use hot_pack::fill_counts::FillCounts;
 pub use hot_pack::learned_packs::{
-    KnownLaunch, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, ObservedLaunch, Wholeness,
+    KnownLaunch, LearnedLaunch, LearnedPack, LearnedPacks, ObservedLaunch,
 };
 pub use hot_pack::learning::{LEARNED_LIMIT, Learning};
+pub use hot_pack::record::LearnedOf;
+pub use hot_pack::rules::LeftAlone;
 pub use kernel_mount::{Backing, KernelMount, MountOptions, image_is_mounted, unmount};
 pub use kernel_support::{DeviceNode, IoUring, KernelSupport, Support, UserNamespaces, read_ahead};
 pub use loop_device::{DirectIo, LoopDevice};
 pub use memory::MemoryLimit;
 pub use mount_table::mount_points;
 pub use namespace::enter_private;
-pub use observe::{Effort, ObservationEnd, Observe, Observed, gives_rights};
+pub use observe::{ObservationEnd, Observe, Observed, gives_rights};
 pub use owner::is_of_user_or_root;
 pub use page_log::PageEvent;
 pub use reclaimer::Reclaimer;

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 use rustix::io::{Errno, Result};
-use rustix::ioctl::{Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl};
+use rustix::ioctl::{Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -988,12 +988,6 @@ pub(crate) fn seize(process: Pid) -> Result<()> {
     ptrace(libc::PTRACE_SEIZE, process, options)
 }
 
-/// Makes this thread the tracer of one thread, and not of what it starts. It goes on.
-pub(crate) fn seize_alone(thread: Pid) -> Result<()> {
-    let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
-    ptrace(libc::PTRACE_SEIZE, thread, options)
-}
-
 /// Stops a process that was [seized](seize).
 pub(crate) fn interrupt(process: Pid) -> Result<()> {
     ptrace(libc::PTRACE_INTERRUPT, process, 0)
@@ -1061,171 +1055,6 @@ pub(crate) fn call_of(process: Pid) -> Result<CallStop> {
         },
         _ => CallStop::Other,
     })
-}
-
-/// The registers of a thread that has stopped at a system call, by which a tracer makes it call something else first.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
-pub(crate) struct CallRegisters(libc::user_regs_struct);
-
-#[cfg(target_arch = "x86_64")]
-impl CallRegisters {
-    /// The selector of code of 64 bits (asm/segment.h).
-    const CODE_OF_64_BITS: u64 = 0x33;
-
-    /// Bytes of the instruction `syscall`.
-    const INSTRUCTION: u64 = 2;
-
-    /// EOPNOTSUPP if the thread runs code of another kind than this process.
-    pub(crate) fn of(thread: Pid) -> Result<Self> {
-        let mut registers = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
-        let data = registers.as_mut_ptr().cast();
-        // SAFETY: the kernel writes one `user_regs_struct`, for which there is room.
-        unsafe { ptrace_with(libc::PTRACE_GETREGS, thread, 0, data) }?;
-        // SAFETY: it consists of numbers, and all its bytes were written, by zeros at least.
-        let registers = unsafe { registers.assume_init() };
-        match registers.cs {
-            Self::CODE_OF_64_BITS => Ok(Self(registers)),
-            _ => Err(Errno::OPNOTSUPP),
-        }
-    }
-
-    /// Gives them to a stopped thread.
-    pub(crate) fn set(mut self, thread: Pid) -> Result<()> {
-        let data = (&raw mut self.0).cast();
-        // SAFETY: the kernel reads one `user_regs_struct`, which this is.
-        unsafe { ptrace_with(libc::PTRACE_SETREGS, thread, 0, data) }
-    }
-
-    /// At the entry of a call: with this call and its first two arguments in place of it.
-    pub(crate) fn with_call(mut self, number: u64, arguments: [u64; 2]) -> Self {
-        self.0.orig_rax = number;
-        [self.0.rdi, self.0.rsi] = arguments;
-        self
-    }
-
-    /// At the end of a call, from those at its entry: about to make it again.
-    pub(crate) fn again(mut self) -> Self {
-        self.0.rip = self.0.rip.wrapping_sub(Self::INSTRUCTION);
-        self.0.rax = self.0.orig_rax;
-        self
-    }
-
-    /// Where the instruction is that made the call, and what it is.
-    pub(crate) fn instruction(&self) -> (u64, [u8; 2]) {
-        (self.0.rip.wrapping_sub(Self::INSTRUCTION), [0x0f, 0x05])
-    }
-}
-
-/// As on x86-64, but nobody knows the registers of this processor.
-#[cfg(not(target_arch = "x86_64"))]
-#[derive(Clone, Copy)]
-pub(crate) enum CallRegisters {}
-
-#[cfg(not(target_arch = "x86_64"))]
-impl CallRegisters {
-    pub(crate) fn of(_thread: Pid) -> Result<Self> {
-        Err(Errno::OPNOTSUPP)
-    }
-
-    pub(crate) fn set(self, _thread: Pid) -> Result<()> {
-        match self {}
-    }
-
-    pub(crate) fn with_call(self, _number: u64, _arguments: [u64; 2]) -> Self {
-        match self {}
-    }
-
-    pub(crate) fn again(self) -> Self {
-        match self {}
-    }
-
-    pub(crate) fn instruction(&self) -> (u64, [u8; 2]) {
-        match *self {}
-    }
-}
-
-/// The signals that a stopped thread does not get at the moment, a bit for each.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HeldSignals(u64);
-
-/// Requests of linux/ptrace.h, and bytes of a set of signals.
-const PTRACE_GETSIGMASK: c_uint = 0x420a;
-const PTRACE_SETSIGMASK: c_uint = 0x420b;
-const SIGNALS: usize = size_of::<u64>();
-
-impl HeldSignals {
-    /// All but SIGKILL and SIGSTOP, which the kernel leaves out.
-    pub(crate) const ALL: Self = Self(u64::MAX);
-
-    pub(crate) fn of(thread: Pid) -> Result<Self> {
-        let mut held = 0u64;
-        let data = (&raw mut held).cast();
-        // SAFETY: the kernel writes as many bytes as the third argument says, and `held` has them.
-        unsafe { ptrace_with(PTRACE_GETSIGMASK, thread, SIGNALS, data) }?;
-        Ok(Self(held))
-    }
-
-    /// Gives them to a stopped thread. Signals that come meanwhile wait.
-    pub(crate) fn set(mut self, thread: Pid) -> Result<()> {
-        let data = (&raw mut self.0).cast();
-        // SAFETY: the kernel reads as many bytes as the third argument says, and the number has them.
-        unsafe { ptrace_with(PTRACE_SETSIGMASK, thread, SIGNALS, data) }
-    }
-}
-
-/// `struct uffdio_api` and `struct uffdio_register` (linux/userfaultfd.h).
-const UFFDIO_API: Opcode = 0xc018_aa3f;
-const UFFDIO_REGISTER: Opcode = 0xc020_aa00;
-const UFFD_API: u64 = 0xaa;
-const UFFD_FEATURE_WP_ASYNC: u64 = 1 << 15;
-const UFFDIO_REGISTER_MODE_WP: u64 = 2;
-
-/// The flags of `userfaultfd(2)` by which anybody may have one: it hears nothing of what the kernel does in a process.
-pub(crate) const USERFAULTFD_FLAGS: u32 = (libc::O_CLOEXEC | libc::O_NONBLOCK).cast_unsigned() | 1;
-
-/// The `userfaultfd` of a process, by which the kernel hears that it shall map no page around one that is touched.
-///
-/// 1. The descriptor is a `userfaultfd`.
-#[derive(Debug)]
-pub(crate) struct UserFaults(OwnedFd);
-
-impl UserFaults {
-    /// One of this process.
-    pub(crate) fn own() -> Result<Self> {
-        // SAFETY: it takes only flags, and returns a new descriptor.
-        let answer = unsafe { libc::syscall(libc::SYS_userfaultfd, USERFAULTFD_FLAGS) };
-        match RawFd::try_from(answer) {
-            // SAFETY: it is new, so nobody else has it.
-            Ok(fd @ 0..) => Self::new(unsafe { OwnedFd::from_raw_fd(fd) }),
-            _ => Err(last_errno()),
-        }
-    }
-
-    /// EINVAL before Linux 6.7, and ENOTTY if it is none.
-    pub(crate) fn new(fd: OwnedFd) -> Result<Self> {
-        let link = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?;
-        if link.as_bytes() != b"anon_inode:[userfaultfd]" {
-            return Err(Errno::NOTTY);
-        }
-        let mut wanted = [UFFD_API, UFFD_FEATURE_WP_ASYNC, 0];
-        // SAFETY: the array has the size and the parts of the `struct uffdio_api` that belongs to this opcode.
-        let request = unsafe { Updater::<UFFDIO_API, _>::new(&mut wanted) };
-        // SAFETY: the descriptor is a `userfaultfd`, whose opcode this is.
-        unsafe { ioctl(&fd, request) }?;
-        Ok(Self(fd))
-    }
-
-    /// Has these addresses of the process watched for writes, without a message for any: what it does stays as it is, and the
-    /// kernel maps each page when it is touched. ENOMEM if the process has gone or become another program.
-    pub(crate) fn watch(&self, start: u64, len: u64) -> Result<()> {
-        let mut range = [start, len, UFFDIO_REGISTER_MODE_WP, 0];
-        // SAFETY: the array has the size and the parts of the `struct uffdio_register` that belongs to this opcode.
-        let request = unsafe { Updater::<UFFDIO_REGISTER, _>::new(&mut range) };
-        // SAFETY: the descriptor is a `userfaultfd` (invariant 1), whose opcode this is. Nothing that the process does waits
-        // for this one (WP_ASYNC).
-        unsafe { ioctl(&self.0, request) }
-    }
 }
 
 /// Where `/proc` finds parts of this process, as it says in `/proc/self/stat`. Ranges have a start and an end.

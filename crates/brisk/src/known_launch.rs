@@ -1,12 +1,13 @@
 //! A launch that brisk has learned. The program `brisk` does this by itself.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use brisk_mount::{
-    BackgroundReplay, KnownLaunch, LearnedPacks, PlainLaunch, gives_rights, with_reasons,
+    BackgroundReplay, KnownLaunch, LearnedLaunch, LearnedPacks, PlainLaunch, gives_rights,
+    with_reasons,
 };
 
 use crate::launch_name;
@@ -26,27 +27,29 @@ pub fn become_known(command: Vec<OsString>) -> Option<brisk_mount::Error> {
     }
     let packs = LearnedPacks::path_of_user().ok()?;
     let opened = LearnedPacks::open(&packs).ok()?;
-    let key = launch_name::key(&program, &launch.command);
-    match opened.use_launch(&key) {
+    let key = launch_name::key(&opened, &program, &launch.command).ok()?;
+    match opened.use_launch(&key, &program) {
         KnownLaunch::LeftAlone(_) => {}
-        KnownLaunch::Profile(path, profile) => match opened.look(&key) {
+        KnownLaunch::Profile(known) => match known.look() {
             // Beside the program, another process would only take the processor from it.
             Some(look) if look.is_in_memory => {}
             look => {
-                let mut background = replay_of(path, profile, packs, key);
+                let mut background = replay_of(Arc::new(known), packs, key);
                 background.look = look;
                 start_or_warn(background);
             }
         },
+        // Such a start has nothing to wait for, and is not one from the disk.
+        KnownLaunch::Incomplete(known) if known.look().is_some_and(|look| look.is_in_memory) => {}
         _ => return None,
     }
     launch.exec().err()
 }
 
 /// The replay of a learned profile. It notes in `packs` what it has found, for the next launch with this key.
-pub fn replay_of(path: PathBuf, profile: File, packs: PathBuf, key: String) -> BackgroundReplay {
-    let used = profile.metadata();
-    let mut background = BackgroundReplay::of(path, profile);
+pub fn replay_of(known: Arc<LearnedLaunch>, packs: PathBuf, key: String) -> BackgroundReplay {
+    let used = known.metadata();
+    let mut background = BackgroundReplay::of_learned(known);
     background.watch = Some(LAUNCH);
     background.then = Some(Box::new(move |end| {
         let Ok(used) = used else {

@@ -151,9 +151,31 @@ const fn wrapper(
 const MOST_WRAPPERS: usize = 8;
 
 /// The key of what is learned of this command, whose program was found at this absolute path.
-pub fn key(program: &Path, command: &[OsString]) -> String {
+pub fn key(
+    packs: &LearnedPacks,
+    program: &Path,
+    command: &[OsString],
+) -> brisk_mount::Result<String> {
     let arguments = command.get(1..).unwrap_or_default();
-    LearnedPacks::key_of_launch(&parts(program, arguments))
+    packs.key_of_launch(&parts(program, arguments))
+}
+
+/// What people see of a launch with these [`parts`]: the programs, the script and the verb. Other arguments may be secret.
+pub fn shown(parts: &[OsString]) -> Vec<OsString> {
+    let is_file = |part: &OsString| Path::new(part).is_absolute() && Path::new(part).is_file();
+    let mut is_behind_several = false;
+    let is_shown = |part: &&OsString| {
+        let was_behind = std::mem::replace(&mut is_behind_several, is_one_of(part, SEVERAL));
+        was_behind || is_file(part)
+    };
+    parts.iter().filter(is_shown).cloned().collect()
+}
+
+/// Whether a program has one of these names, without a version behind it.
+fn is_one_of(program: impl AsRef<Path>, list: &[&str]) -> bool {
+    let name = program.as_ref().file_name().unwrap_or_default();
+    let name = trimmed(name.as_bytes());
+    list.iter().any(|one| one.as_bytes() == name)
 }
 
 /// What has to be the same for two launches to share what is learned. `program` is an absolute path.
@@ -211,17 +233,14 @@ impl Wrapper {
 /// The same of a program, whatever it starts.
 fn parts_of_one(program: &Path, arguments: &[OsString]) -> Vec<OsString> {
     let mut parts = vec![program.into()];
-    let name = program.file_name().unwrap_or_default();
-    let name = trimmed(name.as_bytes());
-    let is_one_of = |list: &[&str]| list.iter().any(|one| one.as_bytes() == name);
-    if is_one_of(RUN_SCRIPTS) {
+    if is_one_of(program, RUN_SCRIPTS) {
         let end = first_word(arguments, OF_SCRIPTS).map_or(arguments.len(), |at| at + 1);
         parts.extend_from_slice(arguments.get(..end).unwrap_or_default());
         if let Some(script) = parts.last_mut().filter(|last| Path::new(last).is_file()) {
             // The same script from another directory is the same.
             *script = absolute(&*script).map_or_else(|_| script.clone(), OsString::from);
         }
-    } else if is_one_of(SEVERAL) {
+    } else if is_one_of(program, SEVERAL) {
         let word = first_word(arguments, OF_SEVERAL).and_then(|at| arguments.get(at));
         parts.extend(word.cloned());
     }
@@ -318,6 +337,30 @@ mod tests {
         }
         let deep = format!("/usr/bin/nice{}", " nice".repeat(100_000));
         assert_eq!(parts_of(&deep).len(), MOST_WRAPPERS + 1);
+    }
+
+    #[test]
+    fn people_see_programs_scripts_and_verbs_and_no_other_arguments() {
+        let home = tempfile::tempdir().expect("room");
+        let script = home.path().join("s.py");
+        std::fs::write(&script, "").expect("room");
+        let script = script.to_str().expect("text");
+        for (command, expected) in [
+            ("/bin/sh -c secret", "/bin/sh".to_owned()),
+            (
+                &format!("/bin/env python3 {script} secret"),
+                format!("/bin/env {script}"),
+            ),
+            (
+                "/bin/env git -c secret status",
+                "/bin/env /found/git status".to_owned(),
+            ),
+        ] {
+            let parts: Vec<_> = parts_of(command).into_iter().map(OsString::from).collect();
+            let seen = shown(&parts);
+            let seen: Vec<_> = seen.iter().map(|part| part.to_string_lossy()).collect();
+            assert_eq!(seen.join(" "), expected, "{command}");
+        }
     }
 
     /// As if all programs were found, but one.

@@ -18,7 +18,7 @@ use brisk_image::rules::Times;
 use brisk_image::{Compression, ImageWriter, Limits, Tree, TreeRules};
 use rustix::process::{Pid, Signal, kill_process};
 use staging::documented::assert_documented;
-use staging::{Stage, each_user};
+use staging::{Stage, each_user, profile_of_record};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -105,9 +105,9 @@ fn pack(stage: &Stage) -> HotPack {
 
 /// The only profile.
 fn profile(stage: &Stage) -> Profile {
-    let files = files(stage, "profile");
+    let files = files(stage, "record");
     assert_eq!(files.len(), 1, "{files:?}: {}", stage.log());
-    Profile::open(&files[0], &Limits::default()).unwrap()
+    profile_of_record(&files[0]).unwrap()
 }
 
 /// The pages of each file of a profile, in the order of the paths.
@@ -472,11 +472,11 @@ fn damaged_and_foreign_packs_are_replaced() {
             learned(stage);
             end(stage);
         }
-        // The profile cannot be read. What this launch missed is not enough for a pack.
-        let profile = &files(stage, "profile")[0];
-        fs::write(profile, "{}").unwrap();
+        // The record cannot be read. What this launch missed is not enough for a pack.
+        let record = &files(stage, "record")[0];
+        fs::write(record, "{}").unwrap();
         launch(stage, "cat $BRISK_TREE/many/1*");
-        wait_for(stage, "forgotten", || files(stage, "profile").is_empty());
+        wait_for(stage, "forgotten", || files(stage, "record").is_empty());
         end(stage);
         launch(stage, LAUNCH);
         learned(stage);
@@ -506,7 +506,7 @@ fn packs_are_kept_within_the_limit_and_forgotten() {
         });
         learned(stage);
         end(stage);
-        let sum: u64 = ["hot", "profile"]
+        let sum: u64 = ["hot", "record"]
             .iter()
             .flat_map(|kind| files(stage, kind))
             .map(|path| size(&path))
@@ -721,9 +721,7 @@ fn whatever_is_killed_leaves_no_half_pack_and_the_next_run_works() {
                 let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
                 // Nobody reads the name of an unfinished file, and the file is removed when it is old.
                 let harmless = |name: &str| {
-                    name.ends_with(".profile")
-                        || name.ends_with(".image")
-                        || name.starts_with(".brisk-")
+                    name.ends_with(".record") || name == "secret" || name.starts_with(".brisk-")
                 };
                 assert!(
                     names.iter().all(|n| harmless(n.to_str().unwrap())),

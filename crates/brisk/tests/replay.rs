@@ -3,9 +3,10 @@
 mod staging;
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use brisk_io::measure::evict_and_prove;
 use brisk_io::{Residency, residency};
@@ -817,7 +818,22 @@ fn a_program_is_learned_whose_directory_is_all_of_the_system() {
     });
 }
 
-const OBSERVED: &str = "brisk observes this start";
+/// Moves the time at which the only launch was learned back by an hour.
+fn an_hour_passes(stage: &Stage) {
+    let entries = fs::read_dir(stage.path("home/brisk/hot")).unwrap();
+    let record = entries
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|kind| kind == "record"));
+    let file = File::options().read(true).write(true).open(record.unwrap());
+    let file = file.unwrap();
+    // As the table in `record.rs` has it.
+    let mut seconds = [0; 8];
+    file.read_exact_at(&mut seconds, 24).unwrap();
+    let seconds = u64::from_le_bytes(seconds) - 3600;
+    file.write_all_at(&seconds.to_le_bytes(), 24).unwrap();
+}
+
+const OBSERVED: &str = "brisk attaches to this program";
 
 #[test]
 fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
@@ -836,6 +852,10 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
         let script = "#!/bin/sh\ncat \"$BRISK_TREE\"/data/* > /dev/null\n\
                       (sleep 1; echo late > home/late) &\nexit 7\n";
         fs::write(stage.path("app/bin/app"), script).unwrap();
+        // It was installed long before.
+        let app = File::options().write(true).open(stage.path("app/bin/app"));
+        let old = SystemTime::now() - Duration::from_secs(7200);
+        app.unwrap().set_modified(old).unwrap();
         let run = || {
             let output = learning(&stage, "app", "bin/app").output().unwrap();
             refused(output, 7)
@@ -874,6 +894,7 @@ fn the_first_run_from_a_directory_is_recorded_and_later_ones_replay_it() {
         loop {
             some(2 * PAGE);
             cold(&stage);
+            an_hour_passes(&stage);
             let said = run();
             if said.contains(OBSERVED) {
                 break;
@@ -950,16 +971,23 @@ fn a_damaged_profile_that_was_learned_is_recorded_again() {
         let run = || good(learning(&stage, "app", "bin/app").output().unwrap());
         run();
         let key = wait_for_learned(&stage)["key"].as_str().unwrap().to_owned();
-        let profile = stage.path("home/brisk/hot").join(format!("{key}.profile"));
-        fs::write(&profile, "{").unwrap();
+        let record = stage.path("home/brisk/hot").join(format!("{key}.record"));
+        let good = fs::read(&record).unwrap();
+        // The end of its profile is missing.
+        fs::write(&record, &good[..good.len() - 9]).unwrap();
         let (out, err) = run();
         assert!(out.contains("/app "), "{out}");
         assert!(err.contains("; nothing is replayed"), "{err}");
         let deadline = Instant::now() + SOON;
-        while profile.exists() {
+        while record.exists() {
             assert!(Instant::now() < deadline, "it is not forgotten");
             std::thread::sleep(Duration::from_millis(2));
         }
+        let (_, err) = run();
+        assert!(err.contains(OBSERVED), "{err}");
+        // Or all of it.
+        wait_for_learned(&stage);
+        fs::write(&record, "{").unwrap();
         let (_, err) = run();
         assert!(err.contains(OBSERVED), "{err}");
     });

@@ -321,6 +321,12 @@ impl Profile {
         sets
     }
 
+    /// The same profile, said to be of this command.
+    pub fn of_command(mut self, command: Vec<OsString>) -> Self {
+        self.command = command;
+        self
+    }
+
     /// The same profile, with the root of this number at `path`.
     ///
     /// # Errors

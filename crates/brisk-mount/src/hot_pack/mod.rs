@@ -37,4 +37,6 @@ mod look_ups;
 mod pack_file;
 pub(crate) mod pack_maker;
 mod page_states;
+pub(crate) mod record;
+pub(crate) mod rules;
 mod staging;

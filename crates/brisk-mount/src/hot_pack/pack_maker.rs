@@ -1,17 +1,16 @@
 //! Makes a hot pack from the recording of a launch.
 
 use std::error::Error;
-use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use brisk_image::Image;
 use brisk_image::hot_pack::HotPackWriter;
 use brisk_image::profile::{Origin, Profile};
-use brisk_image::{Image, Limits};
 use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, waitpid};
 
-use super::learned_packs::LearnedPacks;
+use super::learned_packs::{LearnedLaunch, LearnedPacks};
 use super::learning::{Known, Lesson, Recorded};
 use super::staging::Staging;
 use crate::confinement::{Files, Role, confine};
@@ -128,7 +127,7 @@ impl PackKeeper<'_> {
         make: impl FnOnce(&Staging<'_>, Option<Profile>) -> Result<Made, ()>,
     ) -> io::Result<Kept> {
         let staging = Staging::make(self.packs.fd())?;
-        let earlier = self.packs.open_profile(self.key);
+        let earlier = self.packs.open_record(self.key);
         let maker = start_child(|| {
             // Only for people, so a failure does not matter.
             rustix::thread::set_name(c"brisk-maker").ok();
@@ -164,9 +163,9 @@ impl PackKeeper<'_> {
             self.packs.remove(self.key)?;
             return Ok(Kept::TooLarge(bytes));
         }
-        self.packs.name_image(self.key, self.image)?;
-        // The pack comes last, because the other files mean nothing without it.
-        staging.keep(PROFILE, &format!("{}.{PROFILE}", self.key))?;
+        // The pack comes last, because the record means nothing without it.
+        let profile = staging.open(PROFILE)?;
+        self.packs.write_of_image(self.key, self.image, profile)?;
         staging.keep(HOT, &format!("{}.{HOT}", self.key))?;
         self.packs.keep_within(self.limit)?;
         Ok(Kept::AsMade)
@@ -177,7 +176,7 @@ impl PackKeeper<'_> {
 fn make_confined(
     staging: &Staging<'_>,
     readable: BorrowedFd<'_>,
-    earlier: Option<File>,
+    earlier: Option<LearnedLaunch>,
     make: impl FnOnce(&Staging<'_>, Option<Profile>) -> Result<Made, ()>,
 ) -> i32 {
     let files = Files {
@@ -185,17 +184,12 @@ fn make_confined(
         write: Some(staging.fd()),
     };
     confine(Role::Learner, &files);
-    make(staging, earlier.and_then(profile_of)).map_or(1, Made::status)
-}
-
-/// The profile in a file. None if it is damaged.
-fn profile_of(file: File) -> Option<Profile> {
-    Profile::from_reader(file, &Limits::of_profiles()).ok()
+    make(staging, earlier.and_then(|earlier| earlier.profile().ok())).map_or(1, Made::status)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, File};
     use std::os::fd::AsFd;
     use std::thread;
 
@@ -256,10 +250,11 @@ mod tests {
         let kept = keeper(&packs).keep_made(&staging, Some(status));
         assert_eq!(kept.expect("room"), Kept::AsMade);
         drop(staging);
-        let done = fs::read_to_string(packs.reach("own.profile")).expect("kept");
-        assert_eq!(done, "[true, false, false, false, false, false]");
+        let done = fs::read(packs.reach("own.record")).expect("kept");
+        let expected = b"[true, false, false, false, false, false]";
+        assert!(done.ends_with(expected), "{}", done.escape_ascii());
         assert_eq!(fs::read(packs.reach("other.hot")).expect("kept"), b"other");
-        let expected = ["other.hot", "own.hot", "own.image", "own.profile"];
+        let expected = ["other.hot", "own.hot", "own.record"];
         assert_eq!(names(&packs), expected);
     }
 

@@ -4,6 +4,7 @@
 //! the memory of programs, so nobody who decodes may write beside the packs of other images. A pack is made in a
 //! directory of its own, and a process that decodes nothing gives it its name.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -55,6 +56,16 @@ impl<'a> Staging<'a> {
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
     }
 
+    /// A file in it, which whoever writes there may have replaced with anything.
+    pub(crate) fn open(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(openat(&self.directory, name, flags, Mode::empty())?);
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(Errno::INVAL.into()),
+        }
+    }
+
     /// Gives a file of it the name `learned` among the learned packs.
     pub(crate) fn keep(&self, name: &str, learned: &str) -> io::Result<()> {
         Ok(renameat(&self.directory, name, self.packs, learned)?)
@@ -86,7 +97,7 @@ pub(crate) fn remove(packs: BorrowedFd<'_>, name: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, File};
+    use std::fs;
 
     use super::*;
 

@@ -122,11 +122,6 @@ const fn descriptor(argument: u64) -> i32 {
 }
 
 impl Call {
-    /// Whether the observer may have to let go of a process that makes this call.
-    pub(super) fn may_end_tracing(number: u64) -> bool {
-        matches!(number, EXECVE | EXECVEAT | PTRACE)
-    }
-
     /// The directory and the address of the path that it looks up.
     fn path(&self) -> Option<(i32, u64)> {
         let [first, second, ..] = self.arguments;
@@ -144,7 +139,7 @@ impl Call {
     }
 
     /// Before the kernel does it.
-    pub(super) fn begins(&self, process: &mut Process, files: &mut Files) -> Meaning {
+    pub(super) fn begins(&self, process: &mut Process, files: &mut Files, at: Duration) -> Meaning {
         let [first, second, _, flags, ..] = self.arguments;
         match self.number {
             READ | READV | PREAD | PREADV | PREADV2 | LSEEK | CHDIR | FCHDIR => Meaning::Result,
@@ -167,12 +162,12 @@ impl Call {
                 Meaning::None
             }
             EXIT_GROUP => {
-                process.look_at_all(files);
+                process.look_at_all(files, at);
                 process.is_over = true;
                 Meaning::None
             }
             EXECVE | EXECVEAT => {
-                process.look_at_all(files);
+                process.look_at_all(files, at);
                 self.begins_program(process)
             }
             PTRACE => Meaning::Traces,
@@ -198,13 +193,6 @@ impl Call {
             true => Meaning::LetGo,
             false => Meaning::None,
         }
-    }
-
-    /// The address and the length of a file that it has mapped, with this result.
-    pub(super) fn maps(&self, value: i64) -> Option<(u64, u64)> {
-        let [_, len, ..] = self.arguments;
-        let start = u64::try_from(value).ok()?;
-        (self.number == MMAP).then_some((start, len))
     }
 
     /// When the kernel has done it, with this result.

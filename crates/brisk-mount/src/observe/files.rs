@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use brisk_image::profile::{Named, ProfileBuilder, Ready, Recorded, RootId, RootKind};
 
+use super::inputs::Inputs;
 use crate::chosen_names::{self, ChosenNames};
 use crate::mount_table::{MountEntry, mounts};
 use crate::trace::is_on_disk;
@@ -20,15 +21,18 @@ const MOST: usize = 1 << 19;
 const DIRECTORY: u64 = 1 << 63;
 
 /// Everything that a launch asks for, as it comes.
-#[derive(Default)]
 pub(super) struct Files {
+    inputs: Inputs,
     builder: ProfileBuilder,
     /// The mounts with files on disks, those with the longest paths first, and the roots of those that were used.
     mounts: Vec<(PathBuf, Option<RootId>)>,
     /// Mounts whose files are of no interest: in memory, or made by the kernel.
     others: Vec<PathBuf>,
     files: HashMap<PathBuf, Option<FileId>>,
-    known_files: Vec<Named>,
+    /// By their numbers, with their absolute paths.
+    known_files: Vec<(PathBuf, Named)>,
+    /// Parts of files that were asked for.
+    asked: HashSet<(FileId, u64, u64)>,
     directories: HashMap<PathBuf, Option<FileId>>,
     known_directories: Vec<Named>,
     /// Digests of the names that were looked up, with what was found.
@@ -46,31 +50,43 @@ pub(super) struct FileId {
 }
 
 impl Files {
-    /// Knows the mounts of this process.
-    pub(super) fn new() -> io::Result<Self> {
+    /// Knows the mounts of this process, and nothing that was asked for.
+    pub(super) fn new(inputs: Inputs) -> io::Result<Self> {
         let (on_disk, others): (Vec<_>, Vec<_>) = mounts()?.into_iter().partition(is_on_disk);
         let target = |mount: MountEntry| mount.target;
         let mut on_disk: Vec<_> = on_disk.into_iter().map(target).collect();
         on_disk.sort_by_key(|target| std::cmp::Reverse(target.as_os_str().len()));
         on_disk.dedup();
         Ok(Self {
+            inputs,
+            builder: ProfileBuilder::new(),
             mounts: on_disk.into_iter().map(|target| (target, None)).collect(),
             others: others.into_iter().map(target).collect(),
-            ..Self::default()
+            files: HashMap::new(),
+            known_files: Vec::new(),
+            asked: HashSet::new(),
+            directories: HashMap::new(),
+            known_directories: Vec::new(),
+            looked_up: HashSet::new(),
+            chosen: ChosenNames::default(),
+            mapped: HashSet::new(),
         })
     }
 
-    /// Forgets everything that was asked for so far.
+    /// Knows as much again as before anything was asked for.
     pub(super) fn begin_again(&mut self) {
-        let mounts = std::mem::take(&mut self.mounts);
-        *self = Self {
-            mounts: mounts
-                .into_iter()
-                .map(|(target, _)| (target, None))
-                .collect(),
-            others: std::mem::take(&mut self.others),
-            ..Self::default()
-        };
+        for (_, root) in &mut self.mounts {
+            *root = None;
+        }
+        self.builder = ProfileBuilder::new();
+        self.files.clear();
+        self.known_files.clear();
+        self.asked.clear();
+        self.directories.clear();
+        self.known_directories.clear();
+        self.looked_up.clear();
+        self.chosen = ChosenNames::default();
+        self.mapped.clear();
     }
 
     /// The regular file at this absolute path. None if it is no such file on a disk.
@@ -88,11 +104,15 @@ impl Files {
     fn find_file(&mut self, path: &Path) -> Option<FileId> {
         let (root, inside) = self.root_of(path)?;
         let metadata = fs::symlink_metadata(path).ok()?;
-        if !metadata.is_file() || metadata.len() == 0 {
+        if !metadata.is_file() || metadata.len() == 0 || !self.inputs.has(&metadata) {
+            return None;
+        }
+        if !self.inputs.may_name(path) {
             return None;
         }
         let number = self.known_files.len() as u64;
-        self.known_files.push(Named::new(inside, metadata.len()));
+        let named = Named::new(inside, metadata.len());
+        self.known_files.push((path.to_owned(), named));
         Some(FileId { root, number })
     }
 
@@ -160,8 +180,11 @@ impl Files {
     }
 
     /// Notes that the launch asked for a part of a file.
-    pub(super) fn asked(&self, file: FileId, offset: u64, len: u64, at: Duration) {
-        self.builder.range(file.root, file.number, offset, len, at);
+    pub(super) fn asked(&mut self, file: FileId, offset: u64, len: u64, at: Duration) {
+        // Page tables say the same at each look.
+        if self.asked.len() >= MOST || self.asked.insert((file, offset, len)) {
+            self.builder.range(file.root, file.number, offset, len, at);
+        }
     }
 
     /// Notes that the launch looked up an absolute path.
@@ -174,6 +197,7 @@ impl Files {
             return;
         };
         if let Some(directory) = self.directory(parent)
+            && self.inputs.may_name(path)
             && self.chosen.chooses(directory, path, found, digest)
         {
             let FileId { root, number } = directory;
@@ -181,17 +205,28 @@ impl Files {
         }
     }
 
-    /// The profile.
+    /// Digests of documents that are not named: see [`Inputs::met`].
+    pub(super) fn documents(&self) -> Vec<u64> {
+        self.inputs.met()
+    }
+
+    /// The profile, without files that were changed meanwhile.
     pub(super) fn finish(
         self,
         command: Vec<OsString>,
         ready: Ready,
     ) -> brisk_image::Result<Recorded> {
-        let (files, directories) = (self.known_files, self.known_directories);
+        let (files, directories, inputs) = (self.known_files, self.known_directories, self.inputs);
+        let is_input =
+            |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| inputs.has(&found));
+        let files: Vec<_> = files
+            .into_iter()
+            .map(|(path, named)| is_input(&path).then_some(named))
+            .collect();
         self.builder.finish(command, Some(ready), |_, number| {
             let at = usize::try_from(number & !DIRECTORY).ok()?;
             match number & DIRECTORY {
-                0 => files.get(at).cloned(),
+                0 => files.get(at)?.clone(),
                 _ => directories.get(at).cloned(),
             }
         })
@@ -204,9 +239,13 @@ mod tests {
     use crate::chosen_names::FIRST;
     use brisk_image::profile::Asked;
 
+    fn files() -> io::Result<Files> {
+        Files::new(Inputs::of_test())
+    }
+
     #[test]
     fn files_of_the_kernel_are_none() {
-        let mut files = Files::new().expect("a mount table");
+        let mut files = files().expect("a mount table");
         assert_eq!(files.file(Path::new("/proc/self/status")), None);
         assert_eq!(files.file(Path::new("/usr")), None);
         assert_eq!(files.file(Path::new("/usr/bin/none")), None);
@@ -223,7 +262,7 @@ mod tests {
         let home = tempfile::tempdir_in(program.parent().expect("a directory")).expect("room");
         let home = home.path().canonicalize().expect("there");
         let noted = |names: std::ops::Range<u32>| {
-            let mut files = Files::new().expect("a mount table");
+            let mut files = files().expect("a mount table");
             for name in names {
                 files.looked_up(&home.join(name.to_string()), true, Duration::ZERO);
             }
@@ -248,7 +287,7 @@ mod tests {
         let home = home.path().canonicalize().expect("there");
         fs::create_dir(home.join("real")).expect("room");
         std::os::unix::fs::symlink("real", home.join("link")).expect("room");
-        let mut files = Files::new().expect("a mount table");
+        let mut files = files().expect("a mount table");
         let at = Duration::ZERO;
         for (name, found) in [
             ("link/a", true),

@@ -1,124 +1,98 @@
 /*!
 Observes a launch where it is: nothing is mounted or served, and nobody needs root.
 
-Another process, the *observer*, attaches to the calling process with `ptrace`, and the calling process then becomes the
-program. The observer sees the system calls of the program and of what it starts: which names they look up, which parts of
-files they read, and which files they map. Which pages of a mapping were touched, the page tables say (`/proc/PID/pagemap`)
-when it goes away. So a launch with everything in memory tells as much as one from cold. For that, the observer keeps the
-kernel from mapping pages around those that are touched, where it can (Linux 6.7 on x86-64).
+The program is what it would be without brisk. Another process, the *observer*, looks at it from [`outside`]: at the page tables
+of the program and of what it starts (`/proc/PID/pagemap`), by `inotify` at directories that it is known to use, and at how much
+it reads. Nobody is stopped or attached to, and the program can tell nothing of it. Such looks miss something: each further
+launch that is observed adds to what is known. Processes that the user may not look at, such as those with the rights of others,
+are left alone.
 
-The program notices nothing of it. Its process, its parent and its signals are the same as ever. The observer lets
-everything go, for good,
+With [`Observe::every_call`], the [`observer`] attaches to the calling process with `ptrace`, before that becomes the program, and
+sees each system call of the program and of what it starts. It inserts nothing. It lets everything go, for good,
 
 * when the launch has taken its time,
-* when a program starts that gets more rights than its user has (setuid, setgid, file capabilities): a traced one would
-  not get them, so its process alone is let go before that,
+* when a program starts that gets more [`rights`] than its user has: a traced one would not get them, so its process alone is let
+  go before that,
 * when a program itself wants to trace, as a debugger does,
 * when the program is suspended.
 
-Observing takes 10 ms of the program's time, and then an eighth of it. When it has taken that, it lets everything go for a
-while, and then attaches again. In between it looks only at what stops nobody: page tables, by `inotify` the directories that
-the program is known to use, and how much it reads. So mappings are seen then, of what is read most, and of names that do not
-exist none.
-
 If the observer ends by itself, or is killed, the kernel lets everything go.
+
+In both, [`inputs`] says which files count: those that were there before the launch, and that it does not change.
 */
 
 mod calls;
-mod fault_around;
 mod files;
-mod inserted_calls;
+mod inputs;
 mod observer;
+mod outside;
 mod pages;
-mod passive;
 mod process;
+mod process_events;
+mod rights;
 mod watch;
-mod yama;
 
 pub(crate) use self::calls::{LOOK_UPS, LOOK_UPS_IN_DIRECTORY};
 pub(crate) use self::process::{absolute, directory_of};
+pub use self::rights::gives_rights;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use brisk_image::Limits;
-use brisk_image::profile::{Profile, ProfileFile};
-use rustix::fs::getxattr;
+use brisk_image::profile::{Profile, ProfileFile, Ready};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{PTracer, Pid, getpid, set_ptracer};
 
-use self::observer::Observer;
+use self::files::Files;
+use self::inputs::Inputs;
+use self::observer::{Observer, start_alarm};
+use self::outside::Outside;
+use self::process_events::ProcessEvents;
 use crate::error::{Action, Cause, Error, Result};
+use crate::hot_pack::learned_packs::LearnedLaunch;
 use crate::open::open_null;
 use crate::syscalls::{errno, start_detached};
 
 /// A launch to observe without root, wherever its files lie.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Observe {
-    /// The program and its arguments, for the profile.
-    pub command: Vec<OsString>,
+    /// Arguments that name data: a file that one of them names is a document.
+    pub arguments: Vec<OsString>,
     /// How long to observe at most. The program then goes on alone.
     pub at_most: Duration,
-    /// How much of the program's time it may cost.
-    pub effort: Effort,
+    /// Attaches to the program and sees each system call, however slow that makes it.
+    pub every_call: bool,
     /// Descriptors that are open until all is observed and told, for example one with a lock.
     pub held: Vec<Arc<OwnedFd>>,
-    /// A profile of what is known of this launch. What is known is replayed meanwhile, which opens its files, too: of those
-    /// nothing is learned from the fact that somebody has read them.
-    pub known: Option<PathBuf>,
-    /// How many launches were observed before. With long turns, each but the first two begins them at another time, so that it
-    /// sees other calls.
-    pub earlier: u32,
-}
-
-/// How much of a program's time it may cost to observe it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Effort {
-    /// 10 ms, and then an eighth of its first two seconds and a twentieth of what comes later.
-    Turns,
-    /// 60 ms, and then a quarter of its first two seconds and a twentieth of what comes later. For a program of which something
-    /// was missed.
-    LongTurns,
-    /// Whatever it costs to see every system call.
-    EveryCall,
-}
-
-/// The first seconds of a program, which may cost more than later ones.
-const START: Duration = Duration::from_secs(2);
-
-impl Effort {
-    /// Whether a program may have lost this time when it has run for so long.
-    fn allows(self, lost: Duration, elapsed: Duration) -> bool {
-        let (free, share) = match self {
-            Self::Turns => (10, 8),
-            Self::LongTurns => (60, 4),
-            Self::EveryCall => return true,
-        };
-        let later = elapsed.saturating_sub(START) / 20;
-        lost <= Duration::from_millis(free) + elapsed.min(START) / share + later
-    }
+    /// What is known of this launch. It is replayed meanwhile, which opens its files, too: of those nothing is learned from the
+    /// fact that somebody has read them.
+    pub known: Option<Arc<LearnedLaunch>>,
+    /// A number of the user that nobody else has, for digests of documents.
+    pub secret: [u8; 32],
 }
 
 /// What was observed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Observed {
-    /// What the launch asked for, in one run, without digests. Its roots are the mounts that have the files.
+    /// What the launch asked for, in one run, without digests and
+    /// without its command. Its roots are the mounts that have the files.
     pub profile: Profile,
     /// Why nothing more was observed.
     pub end: ObservationEnd,
-    /// How many bytes were read by system calls while no call was seen, as far as the system says.
-    pub unseen: u64,
+    /// How many bytes were read by system calls, at least. None if each call was seen.
+    pub read: Option<u64>,
+    /// Digests of documents that this launch has read, and no earlier one. The profile does not name them.
+    pub documents: Vec<u64>,
 }
 
 /// Why an observation has ended.
@@ -129,8 +103,6 @@ pub enum ObservationEnd {
     Ended,
     /// It took as long as it may take.
     Time,
-    /// The program makes so many system calls that observing all would make it slow: some were not seen.
-    Cost,
     /// The program was suspended.
     Suspended,
     /// The program itself traces.
@@ -143,30 +115,34 @@ impl ObservationEnd {
         match self {
             Self::Ended => "until it ended",
             Self::Time => "as long as brisk observes a launch",
-            Self::Cost => "in turns, because all of its system calls would take too much time",
             Self::Suspended => "until it was suspended",
             Self::Tracer => "until it traced a process itself",
         }
     }
 }
 
+impl Default for Observe {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Observe {
-    /// The launch of a program and its arguments, observed for 15 s at most.
-    pub fn new(command: Vec<OsString>) -> Self {
+    /// A launch that is observed from outside for 15 s at most.
+    pub fn new() -> Self {
         Self {
-            command,
+            arguments: Vec::new(),
             at_most: Duration::from_secs(15),
-            effort: Effort::Turns,
+            every_call: false,
             held: Vec::new(),
             known: None,
-            earlier: 0,
+            secret: [0; 32],
         }
     }
 
     fn known_files(&self) -> HashSet<PathBuf> {
-        let limits = Limits::of_profiles();
         let known = self.known.as_ref();
-        let Some(known) = known.and_then(|path| Profile::open(path, &limits).ok()) else {
+        let Some(known) = known.and_then(|known| known.profile().ok()) else {
             return HashSet::new();
         };
         let roots = known.roots();
@@ -177,41 +153,78 @@ impl Observe {
         known.files().iter().filter_map(path).collect()
     }
 
+    fn inputs(&self) -> Inputs {
+        let known = self.known.as_ref();
+        let documents = known.map_or(&[][..], |known| known.documents());
+        Inputs::new(&self.arguments, self.secret, documents)
+    }
+
     /// Starts the observer of this process, which then becomes the program by `exec`. The observer calls `then` when it has
     /// let everything go, unless nothing was started.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the system does not let a process be traced, as the setting `kernel.yama.ptrace_scope` and
-    /// containers may do, or if this process is traced already. `State` if it has other threads, and `Io`.
+    /// `Io`. To see every call, also `Unsupported` if the system does not let a process be traced, as the setting
+    /// `kernel.yama.ptrace_scope` and containers may do, or if this process is traced already, and `State` if it has other
+    /// threads.
     pub fn start(self, then: impl FnOnce(Observed)) -> Result<()> {
-        self.start_observer(then)
-            .map_err(|cause| Error::new(Action::Observe, cause))
+        let started = match self.every_call {
+            true => self.start_attached(then),
+            false => self.start_outside(then),
+        };
+        started.map_err(|cause| Error::new(Action::Observe, cause))
     }
 
-    fn start_observer(self, then: impl FnOnce(Observed)) -> Result<(), Cause> {
+    fn start_outside(self, then: impl FnOnce(Observed)) -> Result<(), Cause> {
+        // From now on, nothing that the program starts is missed. Where the kernel tells this user nothing, the observer looks
+        // for it.
+        let events = ProcessEvents::listen().ok();
+        let told = events
+            .as_ref()
+            .map(|events| events.descriptor().as_raw_fd());
+        let kept: Vec<_> = told.into_iter().chain(self.held_descriptors()).collect();
+        let program = getpid().as_raw_nonzero().get();
+        // In this process, because the observer has another working directory.
+        let inputs = self.inputs();
+        let main = move || observer_ends(self.look(program, events, inputs), then);
+        start(&kept, main)
+    }
+
+    /// In the observer. None if there is nothing to tell.
+    fn look(
+        &self,
+        program: i32,
+        events: Option<ProcessEvents>,
+        inputs: Inputs,
+    ) -> Option<Observed> {
+        let mut files = Files::new(inputs).ok()?;
+        let known = self.known_files();
+        let directories = known.iter().filter_map(|path| path.parent());
+        let directories: HashSet<_> = directories.map(PathBuf::from).collect();
+        let mut outside = Outside::new(program, events, self.at_most, directories.into_iter());
+        let end = outside.run(&mut files);
+        if !outside.is_started {
+            return None;
+        }
+        let at = outside.elapsed();
+        let read = outside.finish(&mut files, &known);
+        self.observed(files, end, at, Some(read))
+    }
+
+    fn start_attached(self, then: impl FnOnce(Observed)) -> Result<(), Cause> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|e| Cause::io("make a pipe", e));
         let ((answers, answer), (waits, go)) = (pipe()?, pipe()?);
-        let null = open_null()?;
         let program = getpid();
-        let held = self.held.iter().map(AsRawFd::as_raw_fd);
         let kept: Vec<_> = [answer.as_raw_fd(), waits.as_raw_fd()]
             .into_iter()
-            .chain(held)
+            .chain(self.held_descriptors())
             .collect();
+        let inputs = self.inputs();
         let main = move || {
-            // The name is only for people, so a failure does not matter.
-            rustix::thread::set_name(c"brisk-observe").ok();
-            match observe(&self, program, File::from(answer), File::from(waits)) {
-                Some(observed) => {
-                    then(observed);
-                    0
-                }
-                None => 1,
-            }
+            let observed = self.trace(program, File::from(answer), File::from(waits), inputs);
+            observer_ends(observed, then)
         };
-        start_detached(&kept, null.as_fd(), main)
-            .map_err(|e| Cause::io("start the process that observes", e))?;
+        start(&kept, main)?;
         agree(File::from(answers), File::from(go)).map_err(|error| match error {
             Errno::PERM | Errno::NOSYS | Errno::ACCESS => Cause::NoTracing {
                 source: error.into(),
@@ -219,15 +232,88 @@ impl Observe {
             error => Cause::io("let another process observe this one", error),
         })
     }
+
+    /// In the observer: attaches to the program, says so, and observes it to the end. None if there is nothing to tell.
+    fn trace(
+        &self,
+        program: Pid,
+        mut answer: File,
+        mut waits: File,
+        inputs: Inputs,
+    ) -> Option<Observed> {
+        let mut tell = move |number: i32| answer.write_all(&number.to_ne_bytes()).ok();
+        tell(getpid().as_raw_nonzero().get())?;
+        waits.read_exact(&mut [0]).ok()?;
+        let alarm = start_alarm(self.at_most);
+        let trace = move || {
+            let files = Files::new(inputs).map_err(errno);
+            let attached = alarm.and_then(|alarm| Observer::attach(program, files?, alarm));
+            let mut observer = match attached {
+                Ok(observer) => observer,
+                Err(e) => {
+                    tell(e.raw_os_error());
+                    return None;
+                }
+            };
+            tell(0)?;
+            drop((tell, waits));
+            let end = observer.run();
+            Some((observer, end))
+        };
+        // The kernel lets everything go when the thread ends.
+        let (observer, end) = thread::scope(|scope| scope.spawn(trace).join().ok()?)?;
+        if !observer.is_started {
+            return None;
+        }
+        let at = observer.elapsed();
+        self.observed(observer.files, end, at, None)
+    }
+
+    fn observed(
+        &self,
+        files: Files,
+        end: ObservationEnd,
+        at: Duration,
+        read: Option<u64>,
+    ) -> Option<Observed> {
+        let at = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
+        let documents = files.documents();
+        let recorded = files.finish(Vec::new(), Ready::new(end.describe(), at));
+        Some(Observed {
+            profile: recorded.ok()?.profile,
+            end,
+            read,
+            documents,
+        })
+    }
+
+    fn held_descriptors(&self) -> impl Iterator<Item = i32> {
+        let known = self.known.iter().map(|known| known.descriptor());
+        self.held.iter().map(AsRawFd::as_raw_fd).chain(known)
+    }
 }
 
-/// Whether the program at this path gets more rights than its user has: setuid, setgid, file capabilities. A traced one would
-/// not get them, so it is not observed. A program that does not exist gives nothing.
-pub fn gives_rights(program: &Path) -> bool {
-    const SETS_IDS: u32 = 0o6000;
-    let mode = fs::metadata(program).map(|found| found.permissions().mode());
-    mode.is_ok_and(|mode| mode & SETS_IDS != 0)
-        || getxattr(program, c"security.capability", &mut [0u8; 0]).is_ok()
+/// Starts the observer, which keeps these descriptors.
+fn start(kept: &[i32], main: impl FnOnce() -> i32) -> Result<(), Cause> {
+    let null = open_null()?;
+    let named = || {
+        // The name is only for people, so a failure does not matter.
+        rustix::thread::set_name(c"brisk-observe").ok();
+        main()
+    };
+    start_detached(kept, null.as_fd(), named)
+        .map_err(|e| Cause::io("start the process that observes", e))
+}
+
+/// Tells what was observed, and returns the exit status.
+fn observer_ends(observed: Option<Observed>, then: impl FnOnce(Observed)) -> i32 {
+    match observed {
+        Some(observed) => {
+            then(observed);
+            0
+        }
+        None => 1,
+    }
 }
 
 /// Lets the observer attach, and waits until it has.
@@ -246,50 +332,5 @@ fn agree(mut answers: File, mut go: File) -> rustix::io::Result<()> {
     match number(&mut answers)? {
         0 => Ok(()),
         error => Err(Errno::from_raw_os_error(error)),
-    }
-}
-
-/// Attaches to the program, says so, and observes it to the end. None if there is nothing to tell.
-fn observe(plan: &Observe, program: Pid, mut answer: File, mut waits: File) -> Option<Observed> {
-    let mut tell = |number: i32| answer.write_all(&number.to_ne_bytes()).ok();
-    tell(getpid().as_raw_nonzero().get())?;
-    waits.read_exact(&mut [0]).ok()?;
-    let mut observer = match Observer::attach(program, plan) {
-        Ok(observer) => observer,
-        Err(e) => {
-            tell(e.raw_os_error());
-            return None;
-        }
-    };
-    tell(0)?;
-    drop((answer, waits));
-    let end = observer.run(|| plan.known_files());
-    observer.finish(plan.command.clone(), end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_loses_a_part_of_its_time_at_most() {
-        // Milliseconds.
-        for (effort, elapsed, most) in [
-            (Effort::Turns, 0, 10),
-            (Effort::Turns, 80, 20),
-            (Effort::Turns, 2000, 260),
-            (Effort::Turns, 12_000, 760),
-            (Effort::LongTurns, 0, 60),
-            (Effort::LongTurns, 80, 80),
-            (Effort::LongTurns, 12_000, 1060),
-        ] {
-            let allows = |lost| {
-                let [lost, elapsed] = [lost, elapsed].map(Duration::from_millis);
-                effort.allows(lost, elapsed)
-            };
-            assert!(allows(most), "{effort:?} {elapsed}");
-            assert!(!allows(most + 1), "{effort:?} {elapsed}");
-        }
-        assert!(Effort::EveryCall.allows(Duration::MAX, Duration::ZERO));
     }
 }

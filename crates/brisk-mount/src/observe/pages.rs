@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Duration;
 use std::{fs, io};
 
 use brisk_io::page_size;
 
+use super::files::Files;
 use crate::process_maps::MapsLine;
 
 /// A page of the page tables is in memory, or was and is swapped out.
@@ -18,6 +20,9 @@ const ENTRY: u64 = 8;
 
 /// Entries to read at once: of 32 MiB with pages of 4 KiB.
 const AT_ONCE: u64 = 8192;
+
+/// A mapping of at most so many bytes is short.
+const SHORT: u64 = 2 << 20;
 
 /// The longest mapping that is looked through: 4 GiB. Its entries take 8 MB.
 const LONGEST: u64 = 4 << 30;
@@ -55,17 +60,40 @@ fn parse(line: &[u8]) -> Option<MappedFile> {
     })
 }
 
-/// Calls `each` with offset and length, in bytes of the file, of what the page tables of `process` have of a mapping.
-pub(super) fn touched(
-    process: i32,
-    mapped: &MappedFile,
-    mut each: impl FnMut(u64, u64),
-) -> io::Result<()> {
+/// Notes everything that the page tables of a process have, as asked for at this time. False if nothing can be seen: it has
+/// mapped nothing any more, or has the rights of others. The order in which pages were touched, page tables do not say. So
+/// short mappings come first: a program needs headers and data of all its libraries before it does anything.
+pub(super) fn look_at_all(process: i32, files: &mut Files, at: Duration) -> bool {
+    let mut all = mapped_files(process).unwrap_or_default();
+    let Ok(pagemap) = File::open(format!("/proc/{process}/pagemap")) else {
+        return false;
+    };
+    all.sort_by_key(|mapped| mapped.end.saturating_sub(mapped.start) > SHORT);
+    for mapped in &all {
+        look_at(&pagemap, mapped, files, at);
+    }
+    !all.is_empty()
+}
+
+/// The same of one mapping.
+pub(super) fn look_at(pagemap: &File, mapped: &MappedFile, files: &mut Files, at: Duration) {
+    let Some(file) = files.file(&mapped.path) else {
+        return;
+    };
+    files.has_mapped(&mapped.path);
+    // A process that has ended meanwhile tells nothing more.
+    touched(pagemap, mapped, |offset, len| {
+        files.asked(file, offset, len, at);
+    })
+    .ok();
+}
+
+/// Calls `each` with offset and length, in bytes of the file, of what page tables have of a mapping.
+fn touched(pagemap: &File, mapped: &MappedFile, mut each: impl FnMut(u64, u64)) -> io::Result<()> {
     let page = page_size() as u64;
     if mapped.end.saturating_sub(mapped.start) > LONGEST {
         return Ok(());
     }
-    let pagemap = File::open(format!("/proc/{process}/pagemap"))?;
     let (first, end) = (mapped.start / page, mapped.end.div_ceil(page));
     let mut buffer = Vec::new();
     let mut at = first;
@@ -128,7 +156,9 @@ mod tests {
         };
         let list = || {
             let mut found = Vec::new();
-            touched(own, &mine(), |offset, len| found.push((offset, len))).expect("a page map");
+            let pagemap = File::open("/proc/self/pagemap").expect("a page map");
+            touched(&pagemap, &mine(), |offset, len| found.push((offset, len)))
+                .expect("a page map");
             found
         };
         assert_eq!(list(), []);

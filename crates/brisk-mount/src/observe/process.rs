@@ -9,14 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::files::{FileId, Files};
-use super::gives_rights;
-use super::pages::{MappedFile, mapped_files, touched};
+use super::pages::{MappedFile, look_at, look_at_all};
+use super::rights::call_gives_rights;
 
 /// The longest path (linux/limits.h).
 const PATH_MAX: usize = 4096;
-
-/// A mapping of at most so many bytes is short.
-const SHORT: u64 = 2 << 20;
 
 /// Bytes of a page, the smallest that any system has: memory may end at each.
 const PAGE: u64 = 4096;
@@ -53,8 +50,6 @@ pub(super) struct Process {
     open: HashMap<i32, OpenFile>,
     /// Files that it has mapped, and when.
     mapped: Vec<(MappedFile, Duration)>,
-    /// When it became its program.
-    began: Duration,
     cwd: Option<PathBuf>,
     memory: Option<File>,
     /// Whether its page tables were looked at for the last time.
@@ -71,17 +66,16 @@ struct OpenFile {
 
 impl Process {
     /// The process with this number.
-    pub(super) fn new(number: i32, began: Duration) -> Self {
+    pub(super) fn new(number: i32) -> Self {
         Self {
             number,
-            began,
             ..Self::default()
         }
     }
 
     /// It has become another program.
-    pub(super) fn becomes_program(&mut self, at: Duration) {
-        *self = Self::new(self.number, at);
+    pub(super) fn becomes_program(&mut self) {
+        *self = Self::new(self.number);
     }
 
     /// The text at an address: a path.
@@ -214,17 +208,10 @@ impl Process {
         }
     }
 
-    /// It is traced, and has mapped files before.
-    pub(super) fn is_attached(&mut self, at: Duration) {
-        // If it has ended meanwhile, it has mapped nothing.
-        if let Ok(mapped) = mapped_files(self.number) {
-            self.mapped = mapped.into_iter().map(|mapped| (mapped, at)).collect();
-        }
-    }
-
     /// It is about to unmap these addresses.
     pub(super) fn unmaps(&mut self, files: &mut Files, start: u64, len: u64) {
         let end = start.saturating_add(len);
+        let pagemap = File::open(format!("/proc/{}/pagemap", self.number));
         let meets = |mapped: &MappedFile| mapped.start < end && start < mapped.end;
         for (mapped, at) in self.mapped.iter().filter(|(mapped, _)| meets(mapped)) {
             let skipped = start.saturating_sub(mapped.start);
@@ -234,52 +221,22 @@ impl Process {
                 offset: mapped.offset.saturating_add(skipped),
                 path: mapped.path.clone(),
             };
-            self.look_at(files, &part, *at);
+            if let Ok(pagemap) = &pagemap {
+                look_at(pagemap, &part, files, *at);
+            }
         }
         // Of what is unmapped in part, the rest is seen at the end.
         self.mapped
             .retain(|(mapped, _)| !(start <= mapped.start && mapped.end <= end));
     }
 
-    /// Looks at all its page tables. False if it has mapped nothing any more. When a page was touched, they do not say, so
-    /// short mappings come first: a program needs headers and data of all its libraries before it does anything.
-    pub(super) fn look_at_all(&self, files: &mut Files) -> bool {
-        let mut all = mapped_files(self.number).unwrap_or_default();
-        let has_some = !all.is_empty();
-        all.sort_by_key(|mapped| mapped.end.saturating_sub(mapped.start) > SHORT);
-        for mapped in all {
-            let same = |known: &&(MappedFile, Duration)| known.0.path == mapped.path;
-            let at = self
-                .mapped
-                .iter()
-                .find(same)
-                .map_or(self.began, |(_, at)| *at);
-            self.look_at(files, &mapped, at);
-        }
-        has_some
+    /// Looks at all its page tables.
+    pub(super) fn look_at_all(&self, files: &mut Files, at: Duration) {
+        look_at_all(self.number, files, at);
     }
 
-    fn look_at(&self, files: &mut Files, mapped: &MappedFile, at: Duration) {
-        let Some(file) = files.file(&mapped.path) else {
-            return;
-        };
-        files.has_mapped(&mapped.path);
-        // A process that has ended meanwhile tells nothing more.
-        touched(self.number, mapped, |offset, len| {
-            files.asked(file, offset, len, at);
-        })
-        .ok();
-    }
-
-    /// Whether the program at this path gets more rights than its user has, and would not get them if it were traced.
+    /// Whether the program that a call names gets more rights than its user has, and would not get them if it were traced.
     pub(super) fn gives_rights(&self, directory: i32, path: &Path) -> bool {
-        let path = match (path.is_absolute(), path.as_os_str().is_empty()) {
-            (true, _) => format!("/proc/{}/root", self.number).into(),
-            (_, true) => self.descriptor(directory),
-            _ if directory == libc::AT_FDCWD => PathBuf::from(format!("/proc/{}/cwd", self.number)),
-            _ => self.descriptor(directory),
-        }
-        .join(path.strip_prefix("/").unwrap_or(path));
-        gives_rights(&path)
+        call_gives_rights(self.number, directory, path)
     }
 }

@@ -7,13 +7,11 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 use super::files::Files;
@@ -24,9 +22,6 @@ const MOST: usize = 2048;
 /// How many directories are watched below one that is used: first its own, then theirs. A program goes on to these before
 /// anybody could react.
 const MOST_BELOW: usize = 256;
-
-/// Longer files are often read in parts: archives, databases. If it is known how much was read, that is the bound.
-const WHOLE: u64 = 1 << 20;
 
 /// The most bytes that are taken to be read.
 const MOST_BYTES: u64 = 64 << 20;
@@ -104,16 +99,9 @@ impl Watch {
         }
     }
 
-    /// Waits until something happens, but not longer than this.
-    pub(super) fn wait(&self, at_most: Duration) {
-        let Some(inotify) = &self.inotify else {
-            thread::sleep(at_most);
-            return;
-        };
-        let mut events = [PollFd::new(inotify, PollFlags::IN)];
-        let at_most = Timespec::try_from(at_most).ok();
-        // If it is interrupted, there is a next time.
-        poll(&mut events, at_most.as_ref()).ok();
+    /// What is readable when something has happened.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.inotify.as_ref().map(AsFd::as_fd)
     }
 
     /// Notes what has happened since the last time.
@@ -156,9 +144,9 @@ impl Watch {
         }
     }
 
-    /// Tells `files` what was seen. `read` is how much was read meanwhile at most, if that is known: then no more is taken to
-    /// be read, the shortest files first. That a file of `known` was read says nothing.
-    pub(super) fn finish(self, files: &mut Files, known: &HashSet<PathBuf>, read: Option<u64>) {
+    /// Tells `files` what was seen. No more than `most` bytes are taken to be read: the shortest files, because longer ones are
+    /// often read in parts (archives, databases). That a file of `known` was read says nothing.
+    pub(super) fn finish(self, files: &mut Files, known: &HashSet<PathBuf>, most: u64) {
         let mut seen: Vec<_> = self.seen.into_iter().collect();
         seen.sort_by(
             |(a, Seen { at: first, .. }), (b, Seen { at: second, .. })| {
@@ -173,16 +161,15 @@ impl Watch {
                 continue;
             }
             let len = fs::symlink_metadata(&path).map_or(u64::MAX, |found| found.len());
-            if read.is_some() || len <= WHOLE {
-                whole.push((len, path, at));
-            }
+            whole.push((len, path, at));
         }
         whole.sort_unstable();
-        let mut left = read.unwrap_or(MOST_BYTES).min(MOST_BYTES);
+        let mut left = most.min(MOST_BYTES);
         for (len, path, at) in whole {
-            if len <= left
-                && let Some(file) = files.file(&path)
-            {
+            if len > left {
+                break;
+            }
+            if let Some(file) = files.file(&path) {
                 left -= len;
                 files.asked(file, 0, len, at);
             }
@@ -205,6 +192,7 @@ pub(super) fn real(directories: HashSet<PathBuf>) -> impl Iterator<Item = PathBu
 
 #[cfg(test)]
 mod tests {
+    use super::super::inputs::Inputs;
     use super::*;
     use brisk_image::profile::{Asked, Ready};
 
@@ -225,7 +213,8 @@ mod tests {
         ] {
             fs::write(home.join(name), name).expect("room");
         }
-        let mut files = Files::new().expect("a mount table");
+        let inputs = Inputs::of_test();
+        let mut files = Files::new(inputs).expect("a mount table");
         let mapped = home.join("mapped");
         files.has_mapped(&mapped);
         let mut watch = Watch::new();
@@ -244,7 +233,7 @@ mod tests {
         }
         fs::File::open(home.join("opened")).expect("there");
         watch.look(Duration::from_secs(6));
-        watch.finish(&mut files, &HashSet::from([home.join("known")]), None);
+        watch.finish(&mut files, &HashSet::from([home.join("known")]), 37);
         let profile = files
             .finish(Vec::new(), Ready::new("test", 0))
             .expect("a profile")

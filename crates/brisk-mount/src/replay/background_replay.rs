@@ -1,10 +1,11 @@
 //! Replays in a background process while a program starts.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brisk_image::Limits;
@@ -17,6 +18,7 @@ use super::sample::Look;
 use super::verdict::{FoundFiles, NextLaunch, ReplayEnd, StartReads, next_launch};
 use super::watched_program::WatchedProgram;
 use crate::error::{Action, Cause, Error, Result, with_reasons};
+use crate::hot_pack::learned_packs::LearnedLaunch;
 use crate::open::open_null;
 use crate::page_log::PageLog;
 use crate::syscalls::start_detached;
@@ -24,13 +26,35 @@ use crate::syscalls::start_detached;
 /// Called at the end of a replay of a learned profile.
 pub type AfterReplay = Box<dyn FnOnce(ReplayEnd)>;
 
+/// Where a profile is.
+enum Source {
+    File(File),
+    Learned(Arc<LearnedLaunch>),
+}
+
+impl Source {
+    fn descriptor(&self) -> RawFd {
+        match self {
+            Self::File(file) => file.as_raw_fd(),
+            Self::Learned(launch) => launch.descriptor(),
+        }
+    }
+
+    fn read(self) -> brisk_image::Result<Profile> {
+        match self {
+            Self::File(file) => Profile::from_reader(file, &Limits::of_profiles()),
+            Self::Learned(launch) => launch.profile(),
+        }
+    }
+}
+
 /// A profile for a background process to replay while this process becomes a program.
 ///
 /// The background process is not a child of the program, has no terminal, and gets none of the program's
 /// signals. It also reads the profile, so that the program does not wait for that.
 pub struct BackgroundReplay {
     path: PathBuf,
-    profile: File,
+    profile: Source,
     /// The directories where roots of the profile are now: see [`Replay::new`].
     pub at: Vec<PathBuf>,
     /// What the disk charges, instead of what was measured.
@@ -63,7 +87,7 @@ impl BackgroundReplay {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         match File::open(&path) {
-            Ok(profile) => Ok(Self::of(path, profile)),
+            Ok(profile) => Ok(Self::of(path, Source::File(profile))),
             Err(e) => {
                 let cause = Cause::io("open the profile", e);
                 Err(Error::new(Action::Replay, cause).with_path(path))
@@ -71,8 +95,13 @@ impl BackgroundReplay {
         }
     }
 
-    /// A replay of an open profile. `path` is for messages.
-    pub fn of(path: PathBuf, profile: File) -> Self {
+    /// A replay of what was learned of a launch.
+    pub fn of_learned(launch: Arc<LearnedLaunch>) -> Self {
+        Self::of(launch.path().to_owned(), Source::Learned(launch))
+    }
+
+    /// `path` is for messages.
+    fn of(path: PathBuf, profile: Source) -> Self {
         Self {
             path,
             profile,
@@ -122,7 +151,7 @@ impl BackgroundReplay {
             // looks.
             program.own();
         }
-        let mut kept = vec![self.profile.as_raw_fd()];
+        let mut kept = vec![self.profile.descriptor()];
         let watched_program = watched.as_ref().map(|(_, program)| program);
         let programs = program.iter().chain(watched_program);
         kept.extend(programs.flat_map(WatchedProgram::descriptors));
@@ -206,13 +235,8 @@ impl BackgroundReplay {
         Ok(())
     }
 
-    fn prepare(mut self) -> Result<Replay, Box<dyn std::error::Error>> {
-        let limits = Limits::of_profiles();
-        let mut text = Vec::new();
-        // A profile that is longer than the limit is refused when it is parsed.
-        let most = limits.memory.saturating_add(1);
-        (&mut self.profile).take(most).read_to_end(&mut text)?;
-        let profile = Profile::from_text(&text, &limits)?;
+    fn prepare(self) -> Result<Replay, Box<dyn std::error::Error>> {
+        let profile = self.profile.read()?;
         let mut replay = Replay::new(profile, &self.at, self.charge)?;
         replay.budget = self.budget;
         replay.threads = self.threads.unwrap_or(replay.threads);

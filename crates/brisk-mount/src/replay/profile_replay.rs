@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use brisk_image::profile::{Origin, PAGE, Profile, ProfileFile, Root, RootKind};
 use brisk_io::{
-    Charge, DiskReads, Extent, Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions,
-    plan_extents,
+    DiskReads, Extent, Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions, plan_extents,
 };
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -274,9 +273,9 @@ impl Replay {
             false => self.listed_bytes().saturating_mul(2),
         };
         let (extents, left_out) = self.plan(options.budget);
-        let charges: Vec<Charge> = (0u32..)
+        let reads: Vec<DiskReads> = (0u32..)
             .zip(self.profile.files())
-            .map(|(number, _)| self.reads_of(number).charge)
+            .map(|(number, _)| self.reads_of(number))
             .collect();
         let look_ups = Arc::new(LookUps::new(&self.profile, self.roots.clone()));
         let files = Arc::new(ProfileFiles::new(self.profile, self.roots, self.complete));
@@ -299,8 +298,8 @@ impl Replay {
         }
         let charged = ChargedFiles {
             files: Arc::clone(&files),
-            charges,
-            fallback: Disk::NONE.reads().charge,
+            reads,
+            fallback: Disk::NONE.reads(),
             head_start: self.head_start,
             log: log.clone(),
         };
@@ -467,10 +466,10 @@ fn running(
 /// The files of a profile, with what their disks charge.
 struct ChargedFiles {
     files: Arc<ProfileFiles>,
-    /// What each file's disk charges, by the file's number.
-    charges: Vec<Charge>,
-    /// The assumed charge for other files.
-    fallback: Charge,
+    /// How to read each file, by its number.
+    reads: Vec<DiskReads>,
+    /// How to read other files.
+    fallback: DiskReads,
     /// Ends with the threads that ask.
     head_start: Option<HeadStart>,
     log: Option<Arc<PageLog>>,
@@ -480,7 +479,7 @@ impl ChargedFiles {
     /// The program no longer waits for this extent.
     fn gain(&self, extent: &Extent) {
         if let Some(head_start) = &self.head_start {
-            head_start.gain(self.charge(extent.file).of(extent.len));
+            head_start.gain(self.reads(extent.file).charge.of(extent.len));
         }
     }
 }
@@ -494,9 +493,9 @@ impl PrefetchFiles for ChargedFiles {
         file
     }
 
-    fn charge(&self, file: u32) -> Charge {
-        let charge = self.charges.get(file as usize);
-        charge.copied().unwrap_or(self.fallback)
+    fn reads(&self, file: u32) -> DiskReads {
+        let reads = self.reads.get(file as usize);
+        reads.copied().unwrap_or(self.fallback)
     }
 
     fn resident(&self, extent: &Extent) {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use brisk_io::{
-    Charge, Extent, Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions, plan_extents,
+    DiskReads, Extent, Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions, plan_extents,
 };
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
@@ -34,11 +34,7 @@ pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchC
     let (ranges, left_out) = budget::within(ranges, options.budget);
     let extents = plan_extents(ranges, |_| reads);
     let held = files.iter().map(|_| Mutex::default()).collect();
-    let whole = WholeFiles {
-        files,
-        held,
-        charge: reads.charge,
-    };
+    let whole = WholeFiles { files, held, reads };
     let prefetch = Prefetch::start(extents, options, whole).map_err(|e| {
         let cause = Cause::io("start the threads that read", e);
         Error::new(Action::Replay, cause)
@@ -52,7 +48,7 @@ pub fn warm(files: Vec<(PathBuf, u64)>, budget: Option<u64>) -> Result<PrefetchC
 struct WholeFiles {
     files: Vec<(PathBuf, u64)>,
     held: Vec<Mutex<Weak<File>>>,
-    charge: Charge,
+    reads: DiskReads,
 }
 
 impl PrefetchFiles for WholeFiles {
@@ -70,8 +66,8 @@ impl PrefetchFiles for WholeFiles {
         Some(file)
     }
 
-    fn charge(&self, _: u32) -> Charge {
-        self.charge
+    fn reads(&self, _: u32) -> DiskReads {
+        self.reads
     }
 }
 

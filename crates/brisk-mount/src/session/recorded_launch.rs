@@ -39,7 +39,8 @@ pub(super) struct RecordedLaunch {
     limit: u64,
     /// The image's name.
     image: PathBuf,
-    command: Vec<OsString>,
+    /// The program, without its arguments: they may be secret.
+    program_name: Option<OsString>,
     /// The session's first program.
     program: OwnedFd,
     recording: Arc<Recording>,
@@ -64,7 +65,7 @@ impl RecordedLaunch {
             key: key.to_owned(),
             limit,
             image: image.to_owned(),
-            command: command.to_vec(),
+            program_name: command.first().cloned(),
             program: pidfd_open(getpid(), PidfdFlags::empty())?,
             recording: Recording::start_brief(),
             recorded,
@@ -142,7 +143,10 @@ impl RecordedLaunch {
 
     /// The recording. None if there is nothing new in it. `in_pack`: how many pages the filled pack has.
     fn end_recording(&self, by: String, in_pack: u64) -> io::Result<Option<Profile>> {
-        let recorded = self.recording.cut(self.command.clone(), by);
+        let recorded = {
+            let program = self.program_name.iter().cloned().collect();
+            self.recording.cut(program, by)
+        };
         let Some(recorded) = recorded.map_err(io::Error::other)? else {
             return Ok(None);
         };

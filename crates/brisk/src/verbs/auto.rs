@@ -475,15 +475,6 @@ fn state(pack: &LearnedPack) -> (&'static str, String) {
         let text =
             "learning: the next session records all that the program asks for, and makes the pack";
         ("learning", text.to_owned())
-    } else if pack.is_full {
-        let text = "learned, from as many starts as brisk learns from; if the program reads much else a day later, brisk begins anew";
-        ("learned", text.to_owned())
-    } else if let Some(own) = pack.settled {
-        let text = format!(
-            "learned; a start that read {} by itself added next to nothing",
-            BinaryBytes(own)
-        );
-        ("learned", text)
     } else {
         ("learned", "learned".to_owned())
     }
@@ -502,8 +493,6 @@ fn to_json(pack: &LearnedPack) -> Value {
             _ => "image",
         },
         "state": state(pack).0,
-        "is_full": pack.is_full,
-        "settled_bytes": pack.settled,
         "last_start": pack.last_start.map(|start| json!({
             "ahead_bytes": start.ahead,
             "own_bytes": start.own,

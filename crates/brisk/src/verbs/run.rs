@@ -16,10 +16,10 @@ use anyhow::{Context, anyhow, bail};
 use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
-    BackgroundReplay, Effort, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedOf,
-    LearnedPacks, Learning, LeftAlone, Notice, ObservationEnd, Observe, Observed, ObservedLaunch,
-    PlainLaunch, Replay, RootedLaunch, Session, SessionFill, SessionImage, Trace, Wholeness,
-    gives_rights, sessions, with_reasons,
+    BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedLaunch, LearnedOf,
+    LearnedPacks, Learning, LeftAlone, Notice, Observe, Observed, ObservedLaunch, PlainLaunch,
+    Replay, RootedLaunch, Session, SessionFill, SessionImage, Trace, gives_rights, sessions,
+    with_reasons,
 };
 
 use super::profile::percent;
@@ -68,11 +68,11 @@ From a directory, brisk mounts nothing and becomes the program at once. Another 
 beside it, as brisk replay does. brisk trace --tree DIR makes a profile, and so does --auto. With --root, the directory is \
 the root directory of the program, which cannot write to it; --bind and --writable then work as for an image.\n\n\
 With --auto and without an image, brisk starts any program where it is, and learns what it reads, wherever that lies. \
-It observes the first start for 15 s at most, in turns, so that it takes only some fifth longer, and replays the profile at \
-the next ones. The program stays the same process, and writes where it always does. If more than a tenth of the files \
-change, brisk forgets the profile and observes the next start. If a program reads much that the profile lacks, brisk \
-observes the next start too and adds it. A program that reads less than 2 MiB is left alone. One with the rights of \
-others (setuid) is not observed. Launches are told apart by the path of the program, for interpreters also by the \
+It looks at the first starts from outside, each for 15 s at most, and replays what it has seen at the next ones. Nobody attaches \
+to the program: it stays the same process, and writes where it always does. What it makes or changes itself is not \
+learned. After three starts at most, learning is over. If a program later reads much that is not known, or if more than a tenth \
+of its files change, brisk learns again, at the earliest after 10 minutes. A program that reads less than 2 MiB is left \
+alone. One with the rights of others (setuid) is not observed. Launches are told apart by the path of the program, for interpreters also by the \
 script, for programs with verbs (git, cargo) by the verb, and for those that start another one (env, timeout) by that \
 one.\n\n\
 With --audit the program does not take brisk's place: brisk traces it, as brisk trace does. It exits as the \
@@ -202,8 +202,8 @@ pub struct Args {
     )]
     auto_limit: Option<u64>,
 
-    /// With --auto and without an image: observes each system call of a start, however slow that makes it. BRISK_THOROUGH=1 in
-    /// the environment does the same, for links of brisk auto on.
+    /// With --auto and without an image: attaches to the program for 15 s at most and sees each system call of a start, however
+    /// slow that makes it. BRISK_THOROUGH=1 in the environment does the same, for links of brisk auto on.
     #[arg(long, help_heading = LEARNING, requires = "auto")]
     thorough: bool,
 }
@@ -213,10 +213,22 @@ const LEAVE: &str = "leave it out";
 
 /// What is learned of a launch without an image.
 struct Learned {
-    key: String,
-    of: LearnedOf,
-    /// The directory or the program, for people.
-    name: PathBuf,
+    /// The directory, if one is named.
+    tree: Option<PathBuf>,
+    /// The program, by the path that this process has for it.
+    program: PathBuf,
+    /// What tells its launches apart.
+    parts: Vec<OsString>,
+}
+
+impl Learned {
+    /// Whether an argument says what is launched: a script, a verb. Others name data.
+    fn names(&self, argument: &OsStr) -> bool {
+        let absolute = std::path::absolute(argument).unwrap_or_default();
+        self.parts
+            .iter()
+            .any(|part| part == argument || Path::new(part) == absolute)
+    }
 }
 
 /// Does not return if the program starts, unless the program is traced.
@@ -419,9 +431,12 @@ fn run_directory(args: &Args, directory: &Path) -> anyhow::Result<Answer> {
         // Its names are of another root directory. No program has this name.
         parts.insert(0, "--root".into());
     }
-    let key = LearnedPacks::key_of_directory(&canonical, &parts);
-    let (of, name) = (LearnedOf::Directory, canonical);
-    learn_or_replay(args, &launch, Learned { key, of, name })
+    let learned = Learned {
+        program: named_in(&canonical, in_tree),
+        tree: Some(canonical),
+        parts,
+    };
+    learn_or_replay(args, &launch, learned)
 }
 
 fn direct_launch(args: &Args, tree: &Path) -> DirectLaunch {
@@ -468,10 +483,13 @@ fn run_where_it_is(args: &Args) -> anyhow::Result<Answer> {
         }
         match replay::exec(&launch)? {}
     }
-    let key = launch_name::key(&program, &args.command);
-    let (of, name) = (LearnedOf::Program, program);
-    let launch = DirectLaunch::Plain(launch);
-    learn_or_replay(args, &launch, Learned { key, of, name })
+    let arguments = args.command.get(1..).unwrap_or_default();
+    let learned = Learned {
+        tree: None,
+        parts: launch_name::parts(&program, arguments),
+        program,
+    };
+    learn_or_replay(args, &DirectLaunch::Plain(launch), learned)
 }
 
 /// Replays what was learned, or has the launch observed. The program starts whatever fails of that.
@@ -479,27 +497,23 @@ fn learn_or_replay(args: &Args, launch: &DirectLaunch, learned: Learned) -> anyh
     let Some(learning) = learning(args) else {
         match launch.exec()? {}
     };
-    let packs = match LearnedPacks::open(&learning.packs) {
-        Ok(packs) => packs,
+    let known = LearnedPacks::open(&learning.packs).and_then(|packs| {
+        let key = match &learned.tree {
+            Some(tree) => packs.key_of_directory(tree, &learned.parts),
+            None => packs.key_of_launch(&learned.parts),
+        };
+        key.map(|key| (packs.use_launch(&key, &learned.program), packs, key))
+    });
+    let (known, packs, key) = match known {
+        Ok(known) => known,
         Err(error) => {
             tell_unlearned(args, &error);
             match launch.exec()? {}
         }
     };
-    let (path, profile) = match packs.use_launch(&learned.key) {
-        KnownLaunch::Profile(path, profile) => (path, profile),
-        // What is known is there sooner, which also makes up for what the observer costs.
-        KnownLaunch::Incomplete(path, profile) => {
-            let mut background = BackgroundReplay::of(path.clone(), profile);
-            background.at = launch.places();
-            args.reading.apply(&mut background);
-            background.report = args.verbose.then_some(replay::summary);
-            start_or_warn(background);
-            if is_traced() {
-                match launch.exec()? {}
-            }
-            return observe(args, launch, learning, learned, Some(path));
-        }
+    let (known, is_learning) = match known {
+        KnownLaunch::Profile(known) => (Some(Arc::new(known)), false),
+        KnownLaunch::Incomplete(known) => (Some(Arc::new(known)), true),
         KnownLaunch::LeftAlone(why) => {
             if args.verbose {
                 let why = match why {
@@ -514,99 +528,107 @@ fn learn_or_replay(args: &Args, launch: &DirectLaunch, learned: Learned) -> anyh
             }
             match launch.exec()? {}
         }
-        // It may be observed with the program that has started it.
-        _ if is_traced() => match launch.exec()? {},
-        _ => return observe(args, launch, learning, learned, None),
+        _ => (None, true),
     };
-    // Beside the program, another process would only take the processor from it. In another root directory, the names are
-    // others.
+    // Beside a program that finds all in memory, another process would only take the processor from it. In another root
+    // directory, the names are others.
     let has_sample = matches!(launch, DirectLaunch::Plain(_)) && !args.reading.is_given();
-    let look = has_sample.then(|| packs.look(&learned.key)).flatten();
+    let look = known.as_ref().filter(|_| has_sample);
+    let look = look.and_then(|known| known.look());
     if look.is_some_and(|look| look.is_in_memory) {
         if args.verbose {
             say("what this program reads seems to be in memory; nothing is replayed");
         }
         match launch.exec()? {}
     }
-    let mut background = known_launch::replay_of(path, profile, learning.packs, learned.key);
-    background.look = look;
-    background.at = launch.places();
-    args.reading.apply(&mut background);
-    background.report = args.verbose.then_some(replay::summary);
-    start_or_warn(background);
-    match launch.exec()? {}
+    if let Some(known) = &known {
+        let known = Arc::clone(known);
+        let mut background = match is_learning {
+            // Only a replay of all that is to be learned tells whether that is enough.
+            true => BackgroundReplay::of_learned(known),
+            false => known_launch::replay_of(known, learning.packs.clone(), key.clone()),
+        };
+        background.look = look;
+        background.at = launch.places();
+        args.reading.apply(&mut background);
+        background.report = args.verbose.then_some(replay::summary);
+        start_or_warn(background);
+    }
+    match is_learning {
+        true => observe(args, launch, packs, key, learned, learning.limit, known),
+        false => match launch.exec()? {},
+    }
 }
 
-/// Becomes the program, which another process observes. `known` is the profile that is replayed meanwhile.
+/// Becomes the program, which another process observes. `known` is what is replayed meanwhile.
 fn observe(
     args: &Args,
     launch: &DirectLaunch,
-    learning: Learning,
+    packs: LearnedPacks,
+    key: String,
     learned: Learned,
-    known: Option<PathBuf>,
+    limit: u64,
+    known: Option<Arc<LearnedLaunch>>,
 ) -> anyhow::Result<Answer> {
-    let begun = LearnedPacks::open(&learning.packs).and_then(|packs| {
-        let earlier = packs.begin_recording(&learned.key)?;
-        // Where nothing can be locked, whoever forgets does not wait for this launch.
-        let held = packs.observing().ok().map(Arc::new);
-        Ok((packs, held, earlier))
-    });
-    let (packs, held, earlier) = match begun {
-        Ok(begun) => begun,
+    let secret = match packs.secret() {
+        Ok(secret) => secret,
         Err(error) => {
             tell_unlearned(args, &error);
             match launch.exec()? {}
         }
     };
-    let is_thorough =
+    // Where nothing can be locked, whoever forgets does not wait for this launch.
+    let held = packs.observing().ok().map(Arc::new);
+    let observed_launch = ObservedLaunch {
+        key,
+        of: match learned.tree {
+            Some(_) => LearnedOf::Directory,
+            None => LearnedOf::Program,
+        },
+        name: learned
+            .tree
+            .clone()
+            .unwrap_or_else(|| learned.program.clone()),
+        command: launch_name::shown(&learned.parts),
+        is_anew: known.is_none(),
+        charge: args.reading.charge(),
+    };
+    let mut plan = Observe::new();
+    plan.every_call =
         args.thorough || std::env::var_os("BRISK_THOROUGH").is_some_and(|value| !value.is_empty());
-    let charge = args.reading.charge();
+    if plan.every_call && is_traced() {
+        // It is observed with the program that has started it.
+        match launch.exec()? {}
+    }
+    plan.arguments = launch.command().iter().skip(1).cloned().collect();
+    plan.arguments.retain(|argument| !learned.names(argument));
     // In another root directory, the packs may have no path.
-    let observing = std::iter::once(packs.handle()).chain(held.clone());
-    let observing = observing.collect();
+    plan.held = std::iter::once(packs.handle())
+        .chain(held.clone())
+        .collect();
+    let is_again = known.is_some();
+    plan.known = known;
+    plan.secret = secret;
     // In the other process, which can tell nobody. If something cannot be written, the next launch is observed again.
     let keep = move |observed: Observed| {
-        let Learned { key, of, name } = learned;
-        let wholeness = match observed.end {
-            ObservationEnd::Cost => Wholeness::WithGaps {
-                read: observed.unseen,
-            },
-            ObservationEnd::Suspended | ObservationEnd::Tracer => Wholeness::Beginning,
-            _ => Wholeness::Whole,
-        };
-        let profile = observed.profile;
         // Measures the disk now, because the next run has no time for it. If it cannot be measured, brisk takes
         // what is usual for a disk of its kind.
-        let replay = Replay::new(profile.clone(), &[], charge);
+        let replay = Replay::new(observed.profile.clone(), &[], observed_launch.charge);
         replay.and_then(|replay| replay.measure(false)).ok();
-        let recording = ObservedLaunch {
-            profile: &profile,
-            wholeness,
-            charge,
-        };
-        packs
-            .keep_profile(&key, of, &name, recording, learning.limit)
-            .ok();
+        packs.keep_launch(&observed_launch, &observed, limit).ok();
         if let Some(held) = held {
             LearnedPacks::has_observed(&held);
         }
     };
-    let mut plan = Observe::new(launch.command().to_vec());
-    plan.held = observing;
-    plan.known = known;
-    plan.earlier = earlier;
-    plan.effort = match (is_thorough, earlier) {
-        (true, _) => Effort::EveryCall,
-        (false, 0) => Effort::Turns,
-        (false, _) => Effort::LongTurns,
-    };
+    let every_call = plan.every_call;
     let start = || match plan.start(keep) {
-        Ok(()) if is_told(args) => {
-            say(match earlier {
-                0 => "brisk observes this start, and makes the next one faster",
-                _ => "brisk observes this start, too: it has not seen all of the earlier ones",
-            });
-        }
+        Ok(()) if is_told(args) => say(match (is_again, every_call) {
+            (_, true) => {
+                "brisk attaches to this program and sees each of its calls, which makes this start slow, and the next one faster"
+            }
+            (false, _) => "brisk observes this start, and makes the next one faster",
+            (true, _) => "brisk observes this start, too: it has not seen all of the earlier ones",
+        }),
         Ok(()) => {}
         Err(error) => tell_unlearned(args, &error),
     };

@@ -17,7 +17,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::{ImageWriter, Tree, TreeRules};
+use brisk_image::profile::Profile;
+use brisk_image::{ImageWriter, Limits, Tree, TreeRules};
 use programs::copy_program;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -26,6 +27,14 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// A directory on a disk. The directory for temporary files may be in memory, where nothing is ever cold.
 const ON_DISK: &str = env!("CARGO_TARGET_TMPDIR");
+
+/// The profile in a record of what brisk has learned. None while there is none.
+pub fn profile_of_record(path: &Path) -> Option<Profile> {
+    let bytes = fs::read(path).ok()?;
+    let start = b"{\n\"brisk_profile\"";
+    let at = bytes.windows(start.len()).position(|part| part == start)?;
+    Profile::from_text(&bytes[at..], &Limits::of_profiles()).ok()
+}
 
 /// Runs `test` as root and as an ordinary user, at the same time.
 pub fn each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
