@@ -45,7 +45,8 @@ impl Cache {
     /// # Errors
     ///
     /// [`io::ErrorKind::PermissionDenied`] if the directory belongs to neither this user nor root, or if others may
-    /// write there. [`io::ErrorKind::InvalidInput`] if the limit is too small for the segments. Otherwise those of the
+    /// write there. [`io::ErrorKind::DirectoryNotEmpty`] if it has files and is no cache: nothing there is changed.
+    /// [`io::ErrorKind::InvalidInput`] if the limit is too small for the segments. Otherwise those of the
     /// system.
     pub fn open(directory: &Path, options: CacheOptions) -> io::Result<Self> {
         let store = Store::open(directory, options, None, Arc::new(RealDisk))?;

@@ -1,19 +1,24 @@
+use std::ffi::CString;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use brisk_io::coarse_seconds;
+use brisk_io::{ReadAt, coarse_seconds};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fchmod, fstat, openat, statat};
 use rustix::io::Errno;
 
+use crate::format::index_header::MAGIC;
 use crate::trust::Trust;
 
 pub(crate) const INDEX: &str = "index";
 pub(crate) const LEDGER: &str = "ledger";
 pub(crate) const FLIGHTS: &str = "flights";
 pub(crate) const TAG: &str = "CACHEDIR.TAG";
+pub(crate) const TAG_TEXT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
+# This file is a cache directory tag created by brisk.\n\
+# For information about cache directory tags, see https://bford.info/cachedir/\n";
 const UNFINISHED: &str = ".new-";
 const SEGMENT: &str = ".segment";
 const VALUE: &str = ".value";
@@ -167,6 +172,71 @@ impl Directory {
         let stat = fstat(&self.fd).map_err(|e| self.told(".", e.into()))?;
         let is_over = stat.st_mtime.saturating_add(2) <= coarse_seconds();
         Ok(is_over.then_some(NameChange(stat.st_mtime, stat.st_mtime_nsec)))
+    }
+
+    /// Refuses a directory that is neither a cache nor empty: a cache replaces and removes files by their names.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::DirectoryNotEmpty`] if it has files of others.
+    pub(crate) fn refuse_foreign(&self) -> io::Result<()> {
+        if self.is_cache() {
+            return Ok(());
+        }
+        let Some(foreign) = self.foreign_name()? else {
+            return Ok(());
+        };
+        // Another process may have begun the cache meanwhile. The tag was there before what was just listed.
+        if self.is_cache() {
+            return Ok(());
+        }
+        let message = format!(
+            "cache {}: it has {foreign:?} and is no cache of brisk, allowed is an empty directory or one that does not exist; \
+             nothing was changed; name another directory",
+            self.path.display()
+        );
+        Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, message))
+    }
+
+    /// Whether the tag or the index is one of brisk, of whatever version.
+    fn is_cache(&self) -> bool {
+        self.start_of(TAG, TAG_TEXT.len())
+            .is_some_and(|start| start == TAG_TEXT)
+            || self
+                .start_of(INDEX, MAGIC.len())
+                .is_some_and(|start| start == MAGIC)
+    }
+
+    /// The name of a file that a cache does not have whose writer was killed before it had a tag.
+    fn foreign_name(&self) -> io::Result<Option<CString>> {
+        let begins = |name, text: &[u8]| {
+            let start = self.start_of(name, text.len() + 1);
+            start.is_some_and(|start| text.starts_with(&start))
+        };
+        for entry in Dir::new(self.opened()?)? {
+            let entry = entry?;
+            let may_be_there = match entry.file_name().to_bytes() {
+                // The last one is in each new filesystem.
+                b"." | b".." | b"lost+found" => true,
+                b"CACHEDIR.TAG" => begins(TAG, TAG_TEXT),
+                b"ledger" => begins(LEDGER, b""),
+                b"flights" => begins(FLIGHTS, b""),
+                _ => false,
+            };
+            if !may_be_there {
+                return Ok(Some(entry.file_name().to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// At most so many bytes of the start of a file. None if there is none that can be trusted.
+    fn start_of(&self, name: &str, len: usize) -> Option<Vec<u8>> {
+        let (file, _) = self.file(name, OFlags::RDONLY).ok().flatten()?;
+        let mut bytes = vec![0; len];
+        let found = file.read_at(0, &mut bytes).ok()?;
+        bytes.truncate(found);
+        Some(bytes)
     }
 
     /// Writes the names in it to the disk.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use brisk_io::{ReadAt, UnsharedFile};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use crate::directory::{FLIGHTS, FileId, INDEX, TAG, unfinished_name};
+use crate::directory::{FLIGHTS, FileId, INDEX, TAG, TAG_TEXT, unfinished_name};
 use crate::format::index_header::{
     self, BLOCK, CURRENT, IndexHeader, MARK_AT, MOST_BLOCKS, MOVING, REPLACED, SLOTS_AT,
 };
@@ -26,10 +26,6 @@ pub(crate) const LARGE: u32 = 64;
 /// The pause between two looks whether another has doubled the index.
 const PAUSE: Duration = Duration::from_millis(1);
 
-const TAG_TEXT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
-# This file is a cache directory tag created by brisk.\n\
-# For information about cache directory tags, see https://bford.info/cachedir/\n";
-
 impl Store {
     /// Makes the first index, or one in place of one that nobody can read. Only with the lock.
     ///
@@ -38,10 +34,7 @@ impl Store {
     /// [`io::ErrorKind::Unsupported`] if a later version has made the one that is there.
     pub(crate) fn make_index(&self, process: &Process) -> io::Result<Arc<Index>> {
         self.refuse_later_version()?;
-        if self.directory.id_of(TAG)?.is_none() {
-            let tag = self.disk.create(&self.directory, TAG)?;
-            self.disk.write(tag.as_fd(), 0, TAG_TEXT)?;
-        }
+        self.make_tag()?;
         if let Ok(Some((unreadable, stat))) = self.directory.file(INDEX, OFlags::RDWR)
             && u64::try_from(stat.st_size).is_ok_and(|len| len >= SLOTS_AT)
         {
@@ -53,6 +46,18 @@ impl Store {
             seed: random::number()?,
         };
         self.replace_index(process, header, |_| Ok(Vec::new()))
+    }
+
+    /// Writes the tag, which says that the directory is a cache, before anything else there has contents.
+    fn make_tag(&self) -> io::Result<()> {
+        let tag = match self.directory.file(TAG, OFlags::RDWR)? {
+            Some((_, stat)) if stat.st_size >= TAG_TEXT.len() as i64 => return Ok(()),
+            // Its writer was killed.
+            Some((tag, _)) => tag,
+            None => self.disk.create(&self.directory, TAG)?,
+        };
+        self.disk.write(tag.as_fd(), 0, TAG_TEXT)?;
+        self.disk.sync(tag.as_fd())
     }
 
     /// Refuses to put an index in place of one of a later version, whose entries this version cannot read.

@@ -9,7 +9,7 @@ use crate::directory::{Directory, FileId, INDEX};
 use crate::format::check;
 use crate::format::digest::{self, Digest};
 use crate::format::index_header::{
-    self, BLOCK, CURRENT, IndexHeader, MARK_AT, OLD_BEFORE_AT, SLOTS_AT,
+    self, BLOCK, CURRENT, IndexHeader, MAGIC, MARK_AT, OLD_BEFORE_AT, SLOTS_AT,
 };
 use crate::format::noted_limit::{self, LIMIT_AT};
 use crate::format::slot::{self, Slot, WAYS};
@@ -75,7 +75,9 @@ impl IndexFile {
         };
         let len = u64::try_from(stat.st_size).unwrap_or(0);
         let id = FileId::of_stat(&stat);
-        Ok((len >= SLOTS_AT).then_some(Self {
+        let mut magic = [0; MAGIC.len()];
+        let is_index = len >= SLOTS_AT && file.read_at(0, &mut magic)? > 0 && magic == MAGIC;
+        Ok(is_index.then_some(Self {
             file,
             writable,
             len,

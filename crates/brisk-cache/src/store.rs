@@ -158,7 +158,14 @@ impl Store {
     ) -> io::Result<Self> {
         let segment_len = segment_len(&options)?;
         let directory = Directory::open(path, options.group)?;
-        let first_look = FirstLook::new(IndexFile::open(&directory)?);
+        let index = match IndexFile::open(&directory) {
+            Ok(Some(index)) => Some(index),
+            none => {
+                directory.refuse_foreign()?;
+                none?
+            }
+        };
+        let first_look = FirstLook::new(index);
         Ok(Self {
             directory,
             disk,

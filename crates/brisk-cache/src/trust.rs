@@ -68,7 +68,7 @@ impl Trust {
                 io::ErrorKind::PermissionDenied,
                 format!(
                     "{field} is {found}, allowed is {allowed}, because whoever writes there decides what this program \
-                     reads; name another directory, or remove this one with everything in it"
+                     reads; name another directory"
                 ),
             ))
         };
@@ -130,8 +130,8 @@ mod tests {
         for (owner, mode) in [(1000, 0o40700), (1000, 0o100644), (0, 0o40755)] {
             assert_eq!(message(trust, owner, 5, mode), Ok(()));
         }
-        let rest = "because whoever writes there decides what this program reads; name another directory, or remove \
-                    this one with everything in it";
+        let rest =
+            "because whoever writes there decides what this program reads; name another directory";
         let wrong = message(trust, 1001, 5, 0o40700);
         assert_eq!(
             wrong,

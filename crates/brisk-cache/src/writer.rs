@@ -329,6 +329,7 @@ impl TryBorrow for UnsharedFile {
 impl Writer {
     fn open(store: &Store) -> io::Result<Self> {
         let directory = &store.directory;
+        directory.refuse_foreign()?;
         let (file, stat) = directory.open_or_create(LEDGER)?;
         if let Some(kind) = store.filesystem()?.unsure() {
             let (second, _) = directory.open_or_create(LEDGER)?;
