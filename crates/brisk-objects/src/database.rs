@@ -1,9 +1,8 @@
-use std::fmt;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
+use std::{fmt, io};
 
 use heed::types::Bytes;
 use heed::{CompactionOption, MdbError, RoTxn, WithoutTls};
@@ -18,6 +17,7 @@ use crate::record::Record;
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
+use crate::unfinished::Unfinished;
 
 /// A table of the file: keys and values, in the order of the keys.
 pub(crate) type Table = heed::Database<Bytes, Bytes>;
@@ -169,23 +169,19 @@ impl Database {
     /// [`std::io::ErrorKind::AlreadyExists`] in [`Error::Io`] if there is a file of this name. Otherwise those of the system.
     pub fn copy_to(&self, path: &Path) -> Result<(), Error> {
         self.inner.check_process()?;
-        static COPIES: AtomicUsize = AtomicUsize::new(0);
-        let mut part = path.as_os_str().to_owned();
-        let copy = COPIES.fetch_add(1, Ordering::Relaxed);
-        part.push(format!(".{}-{copy}.part", std::process::id()));
-        let part = PathBuf::from(part);
-        // One that a killed process of the same number has left may be a second name of a whole copy.
-        match std::fs::remove_file(&part) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
-            _ => {}
-        }
-        let copied = self.inner.copy_to(&part, path);
-        let removed = std::fs::remove_file(&part);
-        copied?;
-        removed?;
         let path = std::path::absolute(path)?;
-        let directory = path.parent().unwrap_or(Path::new("/"));
-        Ok(File::open(directory)?.sync_all()?)
+        if path.symlink_metadata().is_ok() {
+            let message = format!("{} is there already; name another file", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message).into());
+        }
+        let mut copy = Unfinished::beside(&path)?;
+        let copied = self
+            .inner
+            .env
+            .copy_to_file(copy.file(), CompactionOption::Enabled);
+        copied.map_err(|e| self.inner.told(e))?;
+        copy.file().sync_all()?;
+        copy.appear()
     }
 
     /// The file.
@@ -203,16 +199,6 @@ impl fmt::Debug for Database {
 }
 
 impl Inner {
-    /// Copies the file to `part`, and gives that a second name.
-    fn copy_to(&self, part: &Path, path: &Path) -> Result<(), Error> {
-        let mut file = File::create_new(part)?;
-        let copied = self.env.copy_to_file(&mut file, CompactionOption::Enabled);
-        copied.map_err(|e| self.told(e))?;
-        file.sync_all()?;
-        // Unlike a renaming, this replaces no file.
-        Ok(std::fs::hard_link(part, path)?)
-    }
-
     /// Refuses to go on if another program has changed layouts or indexes since this one opened the file. `last` is the
     /// number of the last transaction that this one sees.
     pub(crate) fn check_schemas(&self, txn: &RoTxn<'_>, last: usize) -> Result<(), Error> {

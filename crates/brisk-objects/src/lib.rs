@@ -137,6 +137,7 @@ mod schema;
 mod snapshot;
 mod stored_record;
 mod transaction;
+mod unfinished;
 mod untyped;
 #[cfg(feature = "uuid")]
 mod uuid;

@@ -12,12 +12,12 @@ use crate::opener::Opener;
 /// A file that is being written beside the name that it gets in the end. It goes when this is dropped, unless by a forked
 /// child. The lock of the file (`flock`) says that somebody is still writing: if its writer was killed, the next one removes
 /// it.
-pub(super) struct Unfinished {
+pub(crate) struct Unfinished {
     /// The name that it gets.
     target: PathBuf,
     path: PathBuf,
     /// Has the lock.
-    _file: File,
+    file: File,
     opener: Opener,
 }
 
@@ -30,7 +30,7 @@ const TRIES: usize = 100;
 
 impl Unfinished {
     /// Makes an empty file, and removes what killed writers to the same target have left.
-    pub(super) fn beside(target: &Path) -> Result<Self, Error> {
+    pub(crate) fn beside(target: &Path) -> Result<Self, Error> {
         remove_left(target)?;
         for _ in 0..TRIES {
             if let Some(made) = Self::make(target)? {
@@ -66,17 +66,21 @@ impl Unfinished {
         Ok(is_mine.then(|| Self {
             target: target.to_owned(),
             path,
-            _file: file,
+            file,
             opener: Opener::this_process(),
         }))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
+    pub(crate) fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
     /// Gives the file its name. Replaces none.
-    pub(super) fn appear(self) -> Result<(), Error> {
+    pub(crate) fn appear(self) -> Result<(), Error> {
         let target = &self.target;
         fs::hard_link(&self.path, target).map_err(|e| {
             let message = match e.kind() {

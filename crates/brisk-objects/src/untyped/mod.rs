@@ -7,7 +7,6 @@ pub(crate) mod pages;
 mod plain;
 mod query;
 mod schema_text;
-mod unfinished;
 mod writer;
 
 pub use check::Fault;

@@ -11,7 +11,6 @@ use super::database::{self, UntypedDatabase};
 use super::pages;
 use super::plain::Plain;
 use super::schema_text;
-use super::unfinished::Unfinished;
 use crate::database::{Table, check_key_len_of, next_key};
 use crate::environment;
 use crate::error::Error;
@@ -24,6 +23,7 @@ use crate::opening::{
 };
 use crate::schema::Schema;
 use crate::stored_record;
+use crate::unfinished::Unfinished;
 use crate::value::ValueWriter;
 
 /// Tables that a writer may make.

@@ -196,7 +196,14 @@ fn a_copy_has_all_records_and_no_unused_pages() {
     for number in 0..3_000u32 {
         book(&db, number % 7, number.to_string(), 1).unwrap();
     }
+    // A file of somebody else that has a name as of an unfinished copy.
+    let part = home
+        .path()
+        .join(format!("copy.db.{}-0.part", std::process::id()));
+    std::fs::write(&part, "mine").unwrap();
     db.copy_to(&copy).unwrap();
+    assert_eq!(std::fs::read_to_string(&part).unwrap(), "mine");
+    std::fs::remove_file(&part).unwrap();
     let len = |path: &Path| std::fs::metadata(path).unwrap().len();
     assert!(len(&copy) < len(&path));
     // What is written later is not in it, and no file is replaced.
