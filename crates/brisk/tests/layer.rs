@@ -258,6 +258,22 @@ fn what_can_be_no_layer_is_refused_with_a_reason() {
                 "it has \"letter\", which is no part of a layer; name an empty directory, or one that does not exist"
             )
         );
+        // The kernel empties `work`, so it must be that of a layer.
+        let (foreign, option) = layer(stage, "foreign");
+        fs::create_dir_all(foreign.join("work/work")).unwrap();
+        own(&foreign);
+        fs::write(foreign.join("work/work/letter"), "mine").unwrap();
+        let why = |name: &str| {
+            format!(
+                "it has {name:?}, which is no part of a layer; name an empty directory, or one that does not exist"
+            )
+        };
+        assert_eq!(refused(&option), message(&foreign, &why("work")));
+        fs::remove_dir_all(foreign.join("work")).unwrap();
+        fs::write(foreign.join("lock"), "of my door").unwrap();
+        assert_eq!(refused(&option), message(&foreign, &why("lock")));
+        let kept = fs::read_to_string(foreign.join("lock")).unwrap();
+        assert_eq!(kept, "of my door");
         let (open, option) = layer(stage, "open");
         fs::create_dir(&open).unwrap();
         own(&open);
@@ -272,6 +288,8 @@ fn what_can_be_no_layer_is_refused_with_a_reason() {
         let (linked, option) = layer(stage, "linked");
         fs::create_dir(&linked).unwrap();
         own(&linked);
+        fs::write(linked.join("lock"), "").unwrap();
+        own(&linked.join("lock"));
         symlink("/etc", linked.join("upper")).unwrap();
         let (code, _, error) = refused(&option);
         assert_eq!(

@@ -209,16 +209,29 @@ fn by_descriptor(fd: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
-/// The first entry that no layer has.
+/// The first entry that no layer has. The kernel empties `work`, so it counts as one only beside a lock, which comes first.
 fn other_entry(directory: &Path) -> Result<Option<std::ffi::OsString>, Cause> {
     let failed = |e| Cause::io(format!("list {}", directory.display()), e);
+    let is_locked = is_lock(&directory.join(LOCK)).map_err(failed)?;
     for entry in fs::read_dir(directory).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
-        if ![UPPER, WORK, LOCK].iter().any(|known| name == *known) {
+        if !is_locked || ![UPPER, WORK, LOCK].iter().any(|known| name == *known) {
             return Ok(Some(name));
         }
     }
     Ok(None)
+}
+
+/// Whether a file is the lock of a layer: it has the path of an image, or nothing.
+fn is_lock(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => {
+            Ok(found.len() == 0 || holder(&File::open(path)?).is_absolute())
+        }
+        Ok(_) => Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// A directory in another one, without following links.
