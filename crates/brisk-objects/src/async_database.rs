@@ -13,6 +13,7 @@ use crate::reading::encoded;
 use crate::record::Record;
 use crate::resident_path::ResidentPath;
 use crate::snapshot::Snapshot;
+use crate::store_error::Told;
 use crate::transaction::Transaction;
 
 /// How many milliseconds a file that is wholly in memory is believed to stay there, at least.
@@ -72,7 +73,11 @@ impl AsyncDatabase {
     /// Those of the system.
     pub fn new(database: Database) -> Result<Self, Error> {
         let shared = Shared {
-            file: database.inner.env.try_clone_inner_file()?,
+            file: database
+                .inner
+                .env
+                .try_clone_inner_file()
+                .told(&database.inner.env)?,
             path: ResidentPath::of(&database)?,
             resident_until: AtomicU64::new(0),
             look_at: AtomicU64::new(0),

@@ -16,6 +16,7 @@ use crate::query::Query;
 use crate::record::Record;
 use crate::schema::Schema;
 use crate::snapshot::Snapshot;
+use crate::store_error::{self, Told};
 use crate::transaction::Transaction;
 use crate::unfinished::Unfinished;
 
@@ -44,7 +45,6 @@ pub(crate) struct Inner {
     pub(crate) path: PathBuf,
     pub(crate) about: Table,
     pub(crate) collections: Vec<Collection>,
-    pub(crate) limit: u64,
     /// The thread that has a transaction.
     pub(crate) writer: Mutex<Option<ThreadId>>,
     /// The last transaction of the file in which its layouts and indexes were those of this program.
@@ -206,7 +206,13 @@ impl Inner {
             return Ok(());
         }
         for collection in &self.collections {
-            if !fits(&self.about, txn, &collection.schema, collection.fingerprint)? {
+            if !fits(
+                &self.env,
+                &self.about,
+                txn,
+                &collection.schema,
+                collection.fingerprint,
+            )? {
                 let path = self.path.clone();
                 return Err(Error::Changed { path });
             }
@@ -245,7 +251,7 @@ impl Inner {
         self.seen.fetch_max(number, Ordering::Relaxed);
         let before = self.commits.fetch_add(1, Ordering::Relaxed);
         if before % COMMITS == COMMITS - 1 {
-            self.env.clear_stale_readers()?;
+            self.env.clear_stale_readers().told(&self.env)?;
         }
         Ok(())
     }
@@ -253,24 +259,7 @@ impl Inner {
     /// An error of LMDB, with what this database knows.
     #[cold]
     pub(crate) fn told(&self, e: heed::Error) -> Error {
-        match e {
-            heed::Error::Mdb(MdbError::MapFull) => {
-                // If killed readers hold pages, the next transaction has room. If they cannot be told, it is full again.
-                self.env.clear_stale_readers().ok();
-                Error::Full { limit: self.limit }
-            }
-            heed::Error::Mdb(MdbError::MapResized) => Error::HigherLimit {
-                path: self.path.clone(),
-            },
-            heed::Error::Mdb(MdbError::ReadersFull) => Error::TooManyReaders {
-                most: self.env.max_readers(),
-            },
-            heed::Error::Io(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                let path = self.path.clone();
-                Error::SameProcessNumber { path }
-            }
-            e => e.into(),
-        }
+        store_error::of_open_file(&self.env, e)
     }
 
     /// Begins to read, by `read`.
@@ -283,7 +272,7 @@ impl Inner {
         match read() {
             // Processes that were killed may still have their places.
             Err(heed::Error::Mdb(MdbError::ReadersFull)) => {
-                self.env.clear_stale_readers()?;
+                self.env.clear_stale_readers().told(&self.env)?;
                 read()
             }
             done => done,

@@ -11,6 +11,7 @@ use heed::{Env, EnvFlags, EnvOpenOptions, WithoutTls};
 use crate::error::Error;
 use crate::opener::Opener;
 use crate::options::{Durability, Options};
+use crate::store_error;
 
 /// Readers at one time, unless the options say another number.
 pub(crate) const READERS: u32 = 1024;
@@ -142,30 +143,6 @@ fn unopened(path: &Path, limit: Option<usize>, e: heed::Error) -> Error {
             );
             io::Error::new(e.kind(), message).into()
         }
-        (e, _) => told(path, e),
-    }
-}
-
-/// An error of LMDB while a file is opened.
-pub(crate) fn told(path: &Path, e: heed::Error) -> Error {
-    let path = path.to_owned();
-    match e {
-        heed::Error::EnvAlreadyOpened => Error::OpenAlready { path },
-        heed::Error::Mdb(
-            kind @ (heed::MdbError::Invalid
-            | heed::MdbError::VersionMismatch
-            | heed::MdbError::Corrupted),
-        ) => Error::Foreign {
-            path,
-            found: kind.to_string(),
-        },
-        heed::Error::Io(e) if e.kind() == io::ErrorKind::WouldBlock => {
-            Error::SameProcessNumber { path }
-        }
-        heed::Error::Io(e) => Error::Io(io::Error::new(
-            e.kind(),
-            format!("cannot open {}: {e}", path.display()),
-        )),
-        e => e.into(),
+        (e, _) => store_error::told(path, "open", e),
     }
 }

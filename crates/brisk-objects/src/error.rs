@@ -148,6 +148,8 @@ pub enum Error {
         path: PathBuf,
         /// Its bytes.
         len: u64,
+        /// The page, and the collection or the index that it belongs to.
+        page: String,
         /// Where the page ends.
         needed: u64,
     },
@@ -183,8 +185,22 @@ pub enum Error {
     },
     /// The system failed.
     Io(io::Error),
-    /// LMDB failed.
-    Store(heed::Error),
+    /// Pages of the file are not what was written.
+    Pages {
+        /// The file.
+        path: PathBuf,
+        /// The first one: its number, its place, the collection or the index that it belongs to, and what is wrong.
+        page: String,
+        /// How many faults there are besides.
+        more: u64,
+    },
+    /// LMDB failed, though no page of the file is wrong.
+    Store {
+        /// The file.
+        path: PathBuf,
+        /// What LMDB says.
+        found: String,
+    },
 }
 
 impl fmt::Display for Error {
@@ -312,9 +328,14 @@ impl fmt::Display for Error {
                     path.display()
                 )
             }
-            Self::Cut { path, len, needed } => write!(
+            Self::Cut {
+                path,
+                len,
+                page,
+                needed,
+            } => write!(
                 f,
-                "{} was cut: it has {len} bytes, but a page that is in use ends at byte {needed}; restore the file from a copy",
+                "{} was cut: it has {len} bytes, but {page} ends at byte {needed}; restore the file from a copy",
                 path.display()
             ),
             Self::UnknownLayout { collection, found } => write!(
@@ -350,7 +371,18 @@ impl fmt::Display for Error {
                 write!(f, "the value for {what} is of another type; allowed is {wanted}")
             }
             Self::Io(e) => write!(f, "{e}"),
-            Self::Store(e) => write!(f, "{e}"),
+            Self::Pages { path, page, more } => {
+                write!(f, "{} is damaged: {page}", path.display())?;
+                if *more > 0 {
+                    write!(f, ", and {more} faults more")?;
+                }
+                f.write_str("; restore the file from a copy")
+            }
+            Self::Store { path, found } => write!(
+                f,
+                "cannot use {}: {found}; close it and open it anew",
+                path.display()
+            ),
         }
     }
 }
@@ -360,14 +392,5 @@ impl std::error::Error for Error {}
 impl From<io::Error> for Error {
     fn from(e: io::Error) -> Self {
         Self::Io(e)
-    }
-}
-
-impl From<heed::Error> for Error {
-    fn from(e: heed::Error) -> Self {
-        match e {
-            heed::Error::Io(e) => Self::Io(e),
-            e => Self::Store(e),
-        }
     }
 }

@@ -63,8 +63,10 @@ assert_eq!(numbers, ["2026-2", "2026-1"]);
    [`Durability::Full`], a loss of power loses nothing that was committed.
 2. A snapshot sees the records of one moment. Reading waits for no writer.
 3. A look-up allocates nothing and copies nothing, unless a key has more than 64 bytes.
-4. A record is checked whenever it is looked at: damage is an error, never a wrong value. The pages of LMDB have no check of
-   their own: a damaged one can hide records, or make LMDB fail.
+4. A record is checked whenever it is looked at: damage is an error, never a wrong value. A file that was cut is refused when
+   it is opened. The pages of LMDB have no check of their own: a damaged one can hide records, make LMDB fail, or end the
+   process. An error names the file, the first wrong page and the collection that it belongs to. [`Options::checked`] looks at
+   all pages when the file is opened.
 5. A type whose fields are others than those in the file is refused, with both layouts. If another program changes layouts or
    indexes later, snapshots and transactions are refused until the file is opened anew.
 
@@ -135,6 +137,7 @@ mod record;
 mod resident_path;
 mod schema;
 mod snapshot;
+mod store_error;
 mod stored_record;
 mod transaction;
 mod unfinished;

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::key::describe_key;
 use crate::record::{Record, ViewOf};
 use crate::schema::Schema;
+use crate::store_error::Told;
 use crate::stored_record;
 
 /// What a migration of a program may fail with.
@@ -77,14 +78,14 @@ impl Migration {
         spare: &Table,
     ) -> Result<u64, Error> {
         let count = (self.run)(txn, inner, records, spare)?;
-        records.clear(txn)?;
+        records.clear(txn).told(&inner.env)?;
         let mut last = Vec::new();
-        while let Some((key, bytes)) = next_behind(txn, spare, &last)? {
+        while let Some((key, bytes)) = next_behind(inner, txn, spare, &last)? {
             let put = records.put(txn, &key, &bytes);
             put.map_err(|e| inner.told(e))?;
             last = key;
         }
-        spare.clear(txn)?;
+        spare.clear(txn).told(&inner.env)?;
         Ok(count)
     }
 }
@@ -93,10 +94,15 @@ impl Migration {
 type Copied = (Vec<u8>, Vec<u8>);
 
 /// The first record behind a key, copied, because what is borrowed ends with the next change.
-fn next_behind(txn: &RwTxn<'_>, table: &Table, key: &[u8]) -> Result<Option<Copied>, Error> {
+fn next_behind(
+    inner: &Inner,
+    txn: &RwTxn<'_>,
+    table: &Table,
+    key: &[u8],
+) -> Result<Option<Copied>, Error> {
     let next = match key {
-        [] => table.first(txn)?,
-        key => table.get_greater_than(txn, key)?,
+        [] => table.first(txn).told(&inner.env)?,
+        key => table.get_greater_than(txn, key).told(&inner.env)?,
     };
     Ok(next.map(|(key, bytes)| (key.to_vec(), bytes.to_vec())))
 }
@@ -108,7 +114,7 @@ fn all<Old: Record, New: Record>(
     migrate: &impl Fn(&ViewOf<'_, Old>) -> Result<New, Why>,
 ) -> Result<u64, Error> {
     let (mut last, mut bytes, mut count) = (Vec::new(), Vec::new(), 0);
-    while let Some((key, before)) = next_behind(txn, old, &last)? {
+    while let Some((key, before)) = next_behind(inner, txn, old, &last)? {
         let refused = |why: Why| Error::Migration {
             collection: New::SCHEMA.collection,
             key: describe_key::<Old::Key>(&key),

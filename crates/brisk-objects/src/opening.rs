@@ -19,7 +19,9 @@ use crate::migration::{self, Migrated, Migration};
 use crate::options::Options;
 use crate::record::{Record, ViewOf};
 use crate::schema::Schema;
+use crate::store_error::Told;
 use crate::stored_record;
+use crate::untyped::pages;
 
 /// The name of the table that says what the others are.
 pub(crate) const ABOUT: &str = "brisk-objects";
@@ -107,18 +109,19 @@ impl Inner {
                 return Err(Error::TwoTypes { collection });
             }
         }
+        pages::refuse_foreign(path)?;
         // Each table that could be open makes each snapshot longer to begin, so there is room for no more than needed.
         let mut more = 0;
         loop {
             // SAFETY: the caller promises it.
             let env = unsafe { environment::open(path, options, more) }?;
             // Those of processes that were killed.
-            env.clear_stale_readers()?;
+            env.clear_stale_readers().told(&env)?;
+            pages::refuse_wrong(&env, &File::open(path)?, options.is_checked)?;
             let with = |env, about, collections| Self {
                 path: path.to_owned(),
                 about,
                 collections,
-                limit: options.limit,
                 writer: Mutex::new(None),
                 seen: AtomicUsize::new(0),
                 commits: AtomicU32::new(0),
@@ -128,7 +131,7 @@ impl Inner {
                 return Ok((with(env, about, collections), Vec::new()));
             }
             let writing = env.clone();
-            let mut txn = writing.write_txn()?;
+            let mut txn = writing.write_txn().told(&env)?;
             let Some(about) = own_table(&env, &mut txn)? else {
                 let path = path.to_owned();
                 let found = "it has tables of another program".to_owned();
@@ -151,18 +154,26 @@ impl Inner {
         (room, ending): (u32, Ending),
     ) -> Result<Begun, Error> {
         let definitions = &options.definitions;
-        match self.about.get(&txn, b"version")? {
+        match self.about.get(&txn, b"version").told(&self.env)? {
             Some(VERSION) => {}
             Some(other) => {
                 let found = format!("its version is {}", String::from_utf8_lossy(other));
                 let path = self.path.clone();
                 return Err(Error::Foreign { path, found });
             }
-            None => self.about.put(&mut txn, b"version", VERSION)?,
+            None => self
+                .about
+                .put(&mut txn, b"version", VERSION)
+                .told(&self.env)?,
         }
         let (mut obsolete, mut old) = (Vec::new(), false);
         for definition in definitions {
-            obsolete.extend(self::obsolete(&self.about, &txn, &definition.schema)?);
+            obsolete.extend(self::obsolete(
+                &self.env,
+                &self.about,
+                &txn,
+                &definition.schema,
+            )?);
             let layout = self.layout(&txn, definition)?;
             old |= layout.is_some_and(|(layout, _)| layout != definition.fingerprint);
         }
@@ -172,8 +183,12 @@ impl Inner {
         }
         for name in obsolete {
             let table = name.trim_start_matches("index ");
-            self.table(&mut txn, table)?.clear(&mut txn)?;
-            self.about.delete(&mut txn, name.as_bytes())?;
+            self.table(&mut txn, table)?
+                .clear(&mut txn)
+                .told(&self.env)?;
+            self.about
+                .delete(&mut txn, name.as_bytes())
+                .told(&self.env)?;
         }
         let mut migrated = Vec::new();
         for definition in definitions {
@@ -212,7 +227,8 @@ impl Inner {
     ) -> Result<Option<(u64, String)>, Error> {
         let stored = self
             .about
-            .get(txn, layout_key(&definition.schema).as_bytes())?;
+            .get(txn, layout_key(&definition.schema).as_bytes())
+            .told(&self.env)?;
         let parts = stored.and_then(<[u8]>::split_first_chunk);
         Ok(parts.map(|(number, text)| {
             let text = String::from_utf8_lossy(text).into_owned();
@@ -281,12 +297,12 @@ impl Inner {
         for (number, index) in definition.schema.indexes.iter().enumerate() {
             let key = index_key(&definition.schema, index.name);
             let print = index.fingerprint(definition.fingerprint).to_le_bytes();
-            let stored = self.about.get(txn, key.as_bytes())?;
+            let stored = self.about.get(txn, key.as_bytes()).told(&self.env)?;
             if stored.is_some_and(|stored| stored.starts_with(&print)) {
                 continue;
             }
             if let Some(table) = collection.indexes.get(number) {
-                table.clear(txn)?;
+                table.clear(txn).told(&self.env)?;
             }
             (definition.fill_index)(txn, self, collection, number)?;
             let about = [print.as_slice(), index.to_string().as_bytes()].concat();
@@ -305,22 +321,25 @@ fn opened_as_it_is(
     let txn = match env.read_txn() {
         // What writes needs no place among them.
         Err(heed::Error::Mdb(MdbError::ReadersFull)) => return Ok(None),
-        begun => begun.map_err(|e| environment::told(env.path(), e))?,
+        begun => begun.told(env)?,
     };
-    let Some(about) = env.open_database::<Bytes, Bytes>(&txn, Some(ABOUT))? else {
+    let Some(about) = env
+        .open_database::<Bytes, Bytes>(&txn, Some(ABOUT))
+        .told(env)?
+    else {
         return Ok(None);
     };
-    if about.get(&txn, b"version")? != Some(VERSION) {
+    if about.get(&txn, b"version").told(env)? != Some(VERSION) {
         return Ok(None);
     }
     let mut collections = Vec::new();
     for definition in definitions {
         let (schema, layout) = (definition.schema, definition.fingerprint);
-        if !fits(&about, &txn, &schema, layout)? || !is_in_words(&about, &txn, &schema)? {
+        if !fits(env, &about, &txn, &schema, layout)? || !is_in_words(env, &about, &txn, &schema)? {
             return Ok(None);
         }
         let open = |name: &str| env.open_database::<Bytes, Bytes>(&txn, Some(name));
-        let Some(records) = open(schema.collection)? else {
+        let Some(records) = open(schema.collection).told(env)? else {
             return Ok(None);
         };
         let names = schema
@@ -328,7 +347,10 @@ fn opened_as_it_is(
             .iter()
             .map(|index| index_table(schema.collection, index.name));
         let indexes = names.map(|name| open(&name));
-        let Some(indexes) = indexes.collect::<Result<Option<Vec<Table>>, _>>()? else {
+        let Some(indexes) = indexes
+            .collect::<Result<Option<Vec<Table>>, _>>()
+            .told(env)?
+        else {
             return Ok(None);
         };
         collections.push(Collection {
@@ -340,19 +362,20 @@ fn opened_as_it_is(
         });
     }
     // The handles of tables stay only if the transaction ends so.
-    txn.commit()?;
+    txn.commit().told(env)?;
     Ok(Some((about, collections)))
 }
 
 /// Whether a collection has this layout and these indexes in the file, and no others.
 pub(crate) fn fits(
+    env: &Env<WithoutTls>,
     about: &Table,
     txn: &RoTxn<'_>,
     schema: &Schema,
     layout: u64,
 ) -> Result<bool, Error> {
     let has = |key: String, number: u64| -> Result<bool, Error> {
-        let stored = about.get(txn, key.as_bytes())?;
+        let stored = about.get(txn, key.as_bytes()).told(env)?;
         Ok(stored.is_some_and(|stored| stored.starts_with(&number.to_le_bytes())))
     };
     for index in schema.indexes {
@@ -360,29 +383,34 @@ pub(crate) fn fits(
             return Ok(false);
         }
     }
-    Ok(has(layout_key(schema), layout)? && obsolete(about, txn, schema)?.is_empty())
+    Ok(has(layout_key(schema), layout)? && obsolete(env, about, txn, schema)?.is_empty())
 }
 
 /// Whether the file describes a collection in the words of this schema, which has the same layout. They also say whether keys
 /// are automatic.
-fn is_in_words(about: &Table, txn: &RoTxn<'_>, schema: &Schema) -> Result<bool, Error> {
-    let stored = about.get(txn, layout_key(schema).as_bytes())?;
+fn is_in_words(
+    env: &Env<WithoutTls>,
+    about: &Table,
+    txn: &RoTxn<'_>,
+    schema: &Schema,
+) -> Result<bool, Error> {
+    let stored = about.get(txn, layout_key(schema).as_bytes()).told(env)?;
     let words = stored.and_then(|stored| stored.get(size_of::<u64>()..));
     Ok(words == Some(schema.layout_text().as_bytes()))
 }
 
 /// The table that says what the others are, which is made in a new file. None if the file is of another program.
 fn own_table(env: &Env<WithoutTls>, txn: &mut RwTxn<'_>) -> Result<Option<Table>, Error> {
-    if let Some(about) = env.open_database(txn, Some(ABOUT))? {
+    if let Some(about) = env.open_database(txn, Some(ABOUT)).told(env)? {
         return Ok(Some(about));
     }
-    let root: Option<Table> = env.open_database(txn, None)?;
+    let root: Option<Table> = env.open_database(txn, None).told(env)?;
     if let Some(root) = root
-        && !root.is_empty(txn)?
+        && !root.is_empty(txn).told(env)?
     {
         return Ok(None);
     }
-    Ok(Some(env.create_database(txn, Some(ABOUT))?))
+    Ok(Some(env.create_database(txn, Some(ABOUT)).told(env)?))
 }
 
 /// Refuses a file on a network.
@@ -420,11 +448,16 @@ pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Error> {
 }
 
 /// The names in [`ABOUT`] of the indexes that no type has any more.
-fn obsolete(about: &Table, txn: &RoTxn<'_>, schema: &Schema) -> Result<Vec<String>, Error> {
+fn obsolete(
+    env: &Env<WithoutTls>,
+    about: &Table,
+    txn: &RoTxn<'_>,
+    schema: &Schema,
+) -> Result<Vec<String>, Error> {
     let mut obsolete = Vec::new();
     let prefix = index_key(schema, "");
-    for entry in about.prefix_iter(txn, prefix.as_bytes())? {
-        let name = String::from_utf8_lossy(entry?.0).into_owned();
+    for entry in about.prefix_iter(txn, prefix.as_bytes()).told(env)? {
+        let name = String::from_utf8_lossy(entry.told(env)?.0).into_owned();
         let indexes = &mut schema.indexes.iter();
         if !indexes.any(|index| index_key(schema, index.name) == name) {
             obsolete.push(name);
@@ -474,7 +507,7 @@ fn fill_in_runs<R: Record>(
     loop {
         let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let is_first = last.is_none();
-        let end = next_run::<R>(txn, collection, number, (from, run_bytes), &mut run)?;
+        let end = next_run::<R>(inner, txn, collection, number, (from, run_bytes), &mut run)?;
         run.sort_unstable_by(|one, two| one.bytes.cmp(&two.bytes));
         for pair in run.windows(2) {
             if let [one, two] = pair
@@ -509,6 +542,7 @@ fn fill_in_runs<R: Record>(
 
 /// Makes the entries of the records from a key on, until they have so many bytes. Returns the last key, if there may be more.
 fn next_run<R: Record>(
+    inner: &Inner,
     txn: &RwTxn<'_>,
     collection: &Collection,
     number: usize,
@@ -520,8 +554,8 @@ fn next_run<R: Record>(
     run.clear();
     let mut bytes = 0_usize;
     let range = (from, Bound::Unbounded);
-    for record in collection.records.range(txn, &range)? {
-        let (key, value) = record?;
+    for record in collection.records.range(txn, &range).told(&inner.env)? {
+        let (key, value) = record.told(&inner.env)?;
         let view = stored_record::view::<R>(key, value);
         let view: ViewOf<'_, R> = view.ok_or_else(|| damaged::<R>(key))?;
         let mut entry = KeyBytes::new();

@@ -294,7 +294,7 @@ fn damaged_pages_are_named_and_lmdb_does_not_see_them() {
         file.write_all_at(bytes, (at + offset) as u64).unwrap();
         let outcome = ledger.run(&["check", "ledger.db"]);
         let message = message.replace("page P", &format!("page {page}"));
-        let expected = format!("page {page}, at byte {at}: {message}");
+        let expected = format!("page {page} of places, at byte {at}: {message}");
         assert_eq!(outcome.code, 1, "{outcome:?}");
         assert!(
             outcome.stdout.starts_with(&expected),

@@ -7,6 +7,7 @@ use super::plain::Plain;
 use crate::error::Error;
 use crate::key_bytes::KeyBytes;
 use crate::schema::IndexSchema;
+use crate::store_error::Told;
 use crate::stored_record;
 
 /// Something in a collection that is not what was stored.
@@ -45,8 +46,8 @@ impl UntypedCollection<'_> {
     ) -> Result<u64, E> {
         let mut records = 0u64;
         let txn = self.database.txn()?;
-        for row in self.parts.records.iter(txn).map_err(Error::from)? {
-            let (key, bytes) = row.map_err(Error::from)?;
+        for row in self.parts.records.iter(txn).told(&self.database.env)? {
+            let (key, bytes) = row.told(&self.database.env)?;
             records = records.saturating_add(1);
             let what = match self.record(key, bytes) {
                 Ok(record) => {
@@ -97,7 +98,10 @@ impl UntypedCollection<'_> {
         for (index, table) in pairs {
             let (entry, ..) = self.schema().entry_of(index.fields, record);
             let is_there = entry.len() <= crate::database::MOST_KEY
-                && table.get(self.database.txn()?, &entry)?.is_some();
+                && table
+                    .get(self.database.txn()?, &entry)
+                    .told(&self.database.env)?
+                    .is_some();
             if !is_there {
                 let what = "there is no entry for this record".to_owned();
                 faults.push(self.fault(Some(index), key, what));
@@ -120,8 +124,8 @@ impl UntypedCollection<'_> {
         let kinds = schema.types_of(index.fields);
         // The value of the entry before, if no part of it is missing.
         let mut last: Option<Vec<u8>> = None;
-        for row in table.iter(txn).map_err(Error::from)? {
-            let (entry, value) = row.map_err(Error::from)?;
+        for row in table.iter(txn).told(&self.database.env)? {
+            let (entry, value) = row.told(&self.database.env)?;
             let mut rest = entry;
             let Some(parts) = decode(&kinds, &mut rest) else {
                 let what = "its bytes are no value of the index".to_owned();
@@ -163,7 +167,7 @@ impl UntypedCollection<'_> {
         let allowed = 1..=crate::database::MOST_KEY;
         let txn = self.database.txn()?;
         let bytes = match allowed.contains(&key.len()) {
-            true => self.parts.records.get(txn, key)?,
+            true => self.parts.records.get(txn, key).told(&self.database.env)?,
             false => None,
         };
         let Some(bytes) = bytes else {

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use heed::RoTxn;
+use heed::{Env, RoTxn, WithoutTls};
 
 use super::database::{TableSize, UntypedDatabase};
 use super::plain::Plain;
@@ -9,6 +9,7 @@ use crate::database::{MOST_KEY, Table, next_key};
 use crate::error::Error;
 use crate::key_bytes::KeyBytes;
 use crate::kind::Type;
+use crate::store_error::Told;
 
 use crate::schema::Schema;
 use crate::stored_record;
@@ -39,11 +40,16 @@ impl Parts {
     }
 
     /// The record of a padded key.
-    pub(super) fn get(&self, txn: &RoTxn<'_>, key: &[u8]) -> Result<Option<Plain>, Error> {
+    pub(super) fn get(
+        &self,
+        env: &Env<WithoutTls>,
+        txn: &RoTxn<'_>,
+        key: &[u8],
+    ) -> Result<Option<Plain>, Error> {
         if key.is_empty() || key.len() > MOST_KEY {
             return Ok(None);
         }
-        let found = self.records.get(txn, key)?;
+        let found = self.records.get(txn, key).told(env)?;
         found.map(|bytes| self.read(key, bytes)).transpose()
     }
 
@@ -161,7 +167,10 @@ impl<'d> UntypedCollection<'d> {
     ///
     /// Those of the system.
     pub fn len(&self) -> Result<u64, Error> {
-        Ok(self.parts.records.len(self.database.txn()?)?)
+        self.parts
+            .records
+            .len(self.database.txn()?)
+            .told(&self.database.env)
     }
 
     /// Whether there is no record.
@@ -170,7 +179,10 @@ impl<'d> UntypedCollection<'d> {
     ///
     /// Those of the system.
     pub fn is_empty(&self) -> Result<bool, Error> {
-        Ok(self.parts.records.is_empty(self.database.txn()?)?)
+        self.parts
+            .records
+            .is_empty(self.database.txn()?)
+            .told(&self.database.env)
     }
 
     /// The next key that the database would choose, if one was noted.
@@ -181,7 +193,9 @@ impl<'d> UntypedCollection<'d> {
     pub fn next_key(&self) -> Result<Option<u64>, Error> {
         let name = next_key(self.schema().collection);
         let about = self.database.about_table();
-        let found = about.get(self.database.txn()?, name.as_bytes())?;
+        let found = about
+            .get(self.database.txn()?, name.as_bytes())
+            .told(&self.database.env)?;
         let bytes = found.and_then(|bytes| bytes.try_into().ok());
         Ok(bytes.map(u64::from_le_bytes))
     }
@@ -221,7 +235,8 @@ impl<'d> UntypedCollection<'d> {
             return Err(Error::Mismatch { what, wanted });
         }
         bytes.pad();
-        self.parts.get(self.database.txn()?, &bytes)
+        self.parts
+            .get(&self.database.env, self.database.txn()?, &bytes)
     }
 
     /// A query of all records.

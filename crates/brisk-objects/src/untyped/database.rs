@@ -13,6 +13,7 @@ use crate::environment::{self, Environment};
 use crate::error::Error;
 use crate::opening::{ABOUT, SPARE, VERSION, index_key, index_table, refuse_network, resolved};
 use crate::schema::Schema;
+use crate::store_error::Told;
 
 /// The database of any program, as its file is at one moment.
 ///
@@ -26,7 +27,7 @@ use crate::schema::Schema;
 pub struct UntypedDatabase {
     /// Some, until this is dropped. Ends before the environment.
     txn: Option<RoTxn<'static, WithoutTls>>,
-    env: Environment,
+    pub(super) env: Environment,
     path: PathBuf,
     about: Table,
     collections: Vec<Parts>,
@@ -56,9 +57,6 @@ impl TableSize {
     }
 }
 
-/// How often a state is looked for that a writer has overwritten meanwhile.
-const TRIES: usize = 100;
-
 /// A file that is open to be looked at.
 pub(super) struct Opened {
     pub(super) txn: RoTxn<'static, WithoutTls>,
@@ -81,7 +79,7 @@ unsafe fn opened(path: &Path) -> Result<Opened, Error> {
     // SAFETY: the caller promises it.
     let env = unsafe { environment::open_existing(&path, newest.room(), None) };
     let env = env.map_err(|e| lock_refused(&path, e))?;
-    let (txn, meta) = begin(&env, &path, &file)?;
+    let (txn, meta) = pages::begin(&env, &file)?;
     let opened = Opened {
         txn,
         env,
@@ -89,17 +87,7 @@ unsafe fn opened(path: &Path) -> Result<Opened, Error> {
         file,
         meta,
     };
-    // The last pages of a file may never have been written, if nothing is in them.
-    let len = opened.file.metadata()?.len();
-    if len < opened.meta.needed()
-        && let Some(needed) = pages::check(&opened.file, &opened.meta)?.beyond
-    {
-        return Err(Error::Cut {
-            path: opened.path,
-            len,
-            needed,
-        });
-    }
+    pages::refuse_cut(&opened.env, &opened.file, &opened.meta)?;
     Ok(opened)
 }
 
@@ -139,31 +127,6 @@ pub(super) fn existing(path: &Path) -> Result<(PathBuf, File), Error> {
     Ok((path, file))
 }
 
-/// Begins to read, and finds what the file says of that state. Each transaction overwrites what it said of the one before the
-/// last.
-fn begin(
-    env: &Env<WithoutTls>,
-    path: &Path,
-    file: &File,
-) -> Result<(RoTxn<'static, WithoutTls>, Meta), Error> {
-    for _ in 0..TRIES {
-        let txn = env.clone().static_read_txn();
-        let txn = txn.map_err(|e| environment::told(path, e))?;
-        let wanted = u64::try_from(txn.id()).unwrap_or(u64::MAX);
-        let [even, odd] = pages::both(file, path)?;
-        // The number of a transaction says which of them LMDB reads.
-        let meta = if wanted.is_multiple_of(2) { even } else { odd };
-        if meta.txn == wanted {
-            return Ok((txn, meta));
-        }
-    }
-    let message = format!(
-        "programs write to {} faster than it can be looked at; try again",
-        path.display()
-    );
-    Err(std::io::Error::new(std::io::ErrorKind::ResourceBusy, message).into())
-}
-
 impl UntypedDatabase {
     /// Opens a database that there is.
     ///
@@ -181,14 +144,16 @@ impl UntypedDatabase {
         // SAFETY: the caller promises it.
         let Opened { txn, env, path, .. } = unsafe { opened(path) }?;
         let Some(about) = table(&env, &txn, ABOUT)? else {
-            let found = match env.open_database::<Bytes, Bytes>(&txn, None)? {
-                Some(root) if !root.is_empty(&txn)? => "it has tables of another program",
+            let found = match env.open_database::<Bytes, Bytes>(&txn, None).told(&env)? {
+                Some(root) if !root.is_empty(&txn).told(&env)? => {
+                    "it has tables of another program"
+                }
                 _ => "it is an empty file of LMDB",
             };
             let found = found.to_owned();
             return Err(Error::Foreign { path, found });
         };
-        check_version(&about, &txn, &path)?;
+        check_version(&env, (&about, &txn))?;
         let (collections, unreadable) = collections(&env, &txn, &about)?;
         Ok(Self {
             txn: Some(txn),
@@ -277,7 +242,7 @@ impl UntypedDatabase {
     ///
     /// Those of the system.
     pub fn file_bytes(&self) -> Result<u64, Error> {
-        Ok(self.env.real_disk_size()?)
+        self.env.real_disk_size().told(&self.env)
     }
 
     /// Bytes that the file may have, as the program with the highest limit has said that has written to it.
@@ -322,7 +287,7 @@ impl UntypedDatabase {
     }
 
     pub(super) fn size_of(&self, table: &Table) -> Result<TableSize, Error> {
-        let stat = table.stat(self.txn()?)?;
+        let stat = table.stat(self.txn()?).told(&self.env)?;
         let number = |pages: usize| u64::try_from(pages).unwrap_or(u64::MAX);
         Ok(TableSize {
             depth: stat.depth,
@@ -352,13 +317,16 @@ impl fmt::Debug for UntypedDatabase {
 }
 
 /// Refuses a file of another version.
-pub(super) fn check_version(about: &Table, txn: &RoTxn<'_>, path: &Path) -> Result<(), Error> {
-    let found = match about.get(txn, b"version")? {
+pub(super) fn check_version(
+    env: &Env<WithoutTls>,
+    (about, txn): (&Table, &RoTxn<'_>),
+) -> Result<(), Error> {
+    let found = match about.get(txn, b"version").told(env)? {
         Some(VERSION) => return Ok(()),
         Some(other) => format!("its version is {}", String::from_utf8_lossy(other)),
         None => "it has no version".to_owned(),
     };
-    let path = path.to_owned();
+    let path = env.path().to_owned();
     Err(Error::Foreign { path, found })
 }
 
@@ -372,7 +340,7 @@ pub(super) fn table(
     if name.contains('\0') {
         return Ok(None);
     }
-    Ok(env.open_database(txn, Some(name))?)
+    env.open_database(txn, Some(name)).told(env)
 }
 
 /// Collections that can be read, and others with the reason.
@@ -385,8 +353,8 @@ pub(super) fn collections(
     about: &Table,
 ) -> Result<Found, Error> {
     let (mut collections, mut unreadable) = (Vec::new(), Vec::new());
-    for entry in about.prefix_iter(txn, b"layout ")? {
-        let (key, value) = entry?;
+    for entry in about.prefix_iter(txn, b"layout ").told(env)? {
+        let (key, value) = entry.told(env)?;
         let name = key.strip_prefix(b"layout ").unwrap_or_default();
         match collection(env, txn, about, (name, value))? {
             Ok(parts) => collections.push(parts),
@@ -418,8 +386,8 @@ fn collection(
     let mut texts = Vec::new();
     let mut prints = Vec::new();
     let prefix = format!("index {}", index_table(name, ""));
-    for entry in about.prefix_iter(txn, prefix.as_bytes())? {
-        let (key, value) = entry?;
+    for entry in about.prefix_iter(txn, prefix.as_bytes()).told(env)? {
+        let (key, value) = entry.told(env)?;
         let Some((print, text)) = numbered(value) else {
             return Ok(Err("an index has no text in UTF-8".to_owned()));
         };

@@ -10,9 +10,14 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use heed::{Env, RoTxn, WithoutTls};
 
 use crate::database::MOST_KEY;
 use crate::error::Error;
+use crate::store_error::Told;
 
 const MAGIC: u32 = 0xbeef_c0de;
 const VERSION: u32 = 1;
@@ -73,8 +78,8 @@ pub struct PageFaults {
     pub described: Vec<String>,
     /// How many there are besides.
     pub more: u64,
-    /// Where a page that is in use ends, but not the file.
-    pub(super) beyond: Option<u64>,
+    /// A page in use that the file does not have, and where it ends.
+    pub(crate) beyond: Option<(String, u64)>,
 }
 
 impl PageFaults {
@@ -89,9 +94,16 @@ impl PageFaults {
         described.saturating_add(self.more)
     }
 
+    /// The first one, and how many there are besides.
+    pub(crate) fn first(&self) -> Option<(String, u64)> {
+        let first = self.described.first()?;
+        Some((first.clone(), self.count().saturating_sub(1)))
+    }
+
     fn push(&mut self, fault: &Fault) {
-        if let Fault::Beyond { end } = fault {
-            self.beyond.get_or_insert(*end);
+        if let Fault::Beyond { page, tree, end } = fault {
+            let page = || (format!("page {page} of {tree}"), *end);
+            self.beyond.get_or_insert_with(page);
         }
         if self.described.len() < DESCRIBED {
             self.described.push(fault.to_string());
@@ -106,11 +118,14 @@ impl PageFaults {
 enum Fault {
     /// The file ends before the end of it.
     Beyond {
+        page: u64,
+        tree: String,
         end: u64,
     },
     Page {
         page: u64,
         at: u64,
+        tree: String,
         what: String,
     },
     Tree {
@@ -122,11 +137,16 @@ enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Beyond { end } => write!(
+            Self::Beyond { page, tree, end } => write!(
                 f,
-                "the file ends before byte {end}, where a page that is in use ends"
+                "the file ends before byte {end}, where page {page} of {tree} ends"
             ),
-            Self::Page { page, at, what } => write!(f, "page {page}, at byte {at}: {what}"),
+            Self::Page {
+                page,
+                at,
+                tree,
+                what,
+            } => write!(f, "page {page} of {tree}, at byte {at}: {what}"),
             Self::Tree { tree, what } => write!(f, "the tree of {tree}: {what}"),
         }
     }
@@ -134,7 +154,7 @@ impl fmt::Display for Fault {
 
 impl Meta {
     /// How many bytes a file has that was written to its last page.
-    pub(super) fn needed(&self) -> u64 {
+    pub(crate) fn needed(&self) -> u64 {
         let pages = self.last_page.saturating_add(1);
         pages.saturating_mul(self.page_size.into())
     }
@@ -227,7 +247,7 @@ impl<'a> Wire<'a> {
 }
 
 /// Both metas of a file: that of even transactions, and that of odd ones.
-pub(super) fn both(file: &File, path: &Path) -> Result<[Meta; 2], Error> {
+pub(crate) fn both(file: &File, path: &Path) -> Result<[Meta; 2], Error> {
     let foreign = |found: String| Error::Foreign {
         path: path.to_owned(),
         found,
@@ -282,7 +302,7 @@ pub(super) fn both(file: &File, path: &Path) -> Result<[Meta; 2], Error> {
 }
 
 /// The meta of the newest state.
-pub(super) fn newest(file: &File, path: &Path) -> Result<Meta, Error> {
+pub(crate) fn newest(file: &File, path: &Path) -> Result<Meta, Error> {
     let [first, second] = both(file, path)?;
     Ok(if second.txn > first.txn {
         second
@@ -291,11 +311,104 @@ pub(super) fn newest(file: &File, path: &Path) -> Result<Meta, Error> {
     })
 }
 
+/// How often a state is looked for that a writer has overwritten meanwhile.
+const TRIES: usize = 100;
+
+/// Begins to read, and finds what the file says of that state. Each transaction overwrites what it said of the one before the
+/// last.
+pub(crate) fn begin(
+    env: &Env<WithoutTls>,
+    file: &File,
+) -> Result<(RoTxn<'static, WithoutTls>, Meta), Error> {
+    for _ in 0..TRIES {
+        let txn = env.clone().static_read_txn();
+        let txn = txn.told(env)?;
+        let wanted = u64::try_from(txn.id()).unwrap_or(u64::MAX);
+        let [even, odd] = both(file, env.path())?;
+        // The number of a transaction says which of them LMDB reads.
+        let meta = if wanted.is_multiple_of(2) { even } else { odd };
+        if meta.txn == wanted {
+            return Ok((txn, meta));
+        }
+    }
+    let message = format!(
+        "programs write to {} faster than it can be looked at; try again",
+        env.path().display()
+    );
+    Err(std::io::Error::new(std::io::ErrorKind::ResourceBusy, message).into())
+}
+
+/// How often a first look is taken at a file that another process may just be making.
+const LOOKS: u32 = 3;
+
+/// Refuses a file that is no database of LMDB, before LMDB trusts its first pages. There may be none yet.
+pub(crate) fn refuse_foreign(path: &Path) -> Result<(), Error> {
+    for look in 1.. {
+        let file = match File::open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            file => file?,
+        };
+        if file.metadata()?.len() == 0 {
+            return Ok(());
+        }
+        match newest(&file, path) {
+            Err(Error::Foreign { .. }) if look < LOOKS => thread::sleep(Duration::from_millis(1)),
+            newest => return newest.map(|_| ()),
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a file that ends before a page of a state, which a mapping does not have then.
+pub(crate) fn refuse_cut(env: &Env<WithoutTls>, file: &File, meta: &Meta) -> Result<(), Error> {
+    let len = file.metadata()?.len();
+    // The last pages of a file may never have been written, if nothing is in them.
+    if len < meta.needed()
+        && let Some((page, needed)) = check(file, meta)?.beyond
+    {
+        return Err(Error::Cut {
+            path: env.path().to_owned(),
+            len,
+            page,
+            needed,
+        });
+    }
+    Ok(())
+}
+
+/// Refuses an open file that ends too early, and, if it `is_checked`, one with a wrong page.
+pub(crate) fn refuse_wrong(
+    env: &Env<WithoutTls>,
+    file: &File,
+    is_checked: bool,
+) -> Result<(), Error> {
+    let newest = newest(file, env.path())?;
+    if !is_checked && file.metadata()?.len() >= newest.needed() {
+        return Ok(());
+    }
+    // Meanwhile no page of it is used again.
+    let (_txn, meta) = begin(env, file)?;
+    refuse_cut(env, file, &meta)?;
+    let faults = match is_checked {
+        true => check(file, &meta)?,
+        false => PageFaults::default(),
+    };
+    match faults.first() {
+        Some((page, more)) => Err(Error::Pages {
+            path: env.path().to_owned(),
+            page,
+            more,
+        }),
+        None => Ok(()),
+    }
+}
+
 /// Looks at all pages of a state.
-pub(super) fn check(file: &File, meta: &Meta) -> Result<PageFaults, Error> {
+pub(crate) fn check(file: &File, meta: &Meta) -> Result<PageFaults, Error> {
     let len = file.metadata()?.len();
     let mut walk = Walk {
         file,
+        name: String::new(),
         page_size: meta.page_size,
         pages: (len / u64::from(meta.page_size)).min(meta.last_page.saturating_add(1)),
         last_page: meta.last_page,
@@ -307,6 +420,19 @@ pub(super) fn check(file: &File, meta: &Meta) -> Result<PageFaults, Error> {
     walk.tree("tables", Kind::Main, meta.main)?;
     walk.tree("unused pages", Kind::Free, meta.free)?;
     Ok(walk.faults)
+}
+
+/// The first fault of a file that nobody changes meanwhile, and how many there are besides. None if there is none, or if the
+/// file cannot be read.
+pub(crate) fn first_fault(path: &Path) -> Option<(String, u64)> {
+    let file = File::open(path).ok()?;
+    let newest = match newest(&file, path) {
+        Ok(newest) => newest,
+        Err(Error::Foreign { found, .. }) => return Some((found, 0)),
+        Err(_) => return None,
+    };
+    let faults = check(&file, &newest).ok()?;
+    faults.first()
 }
 
 /// Numbers of pages, a bit for each.
@@ -351,6 +477,8 @@ enum Kind {
 
 struct Walk<'f> {
     file: &'f File,
+    /// The tree that is being looked at: a collection, an index, or one of LMDB's own.
+    name: String,
     page_size: u32,
     /// Pages that the file has.
     pages: u64,
@@ -388,6 +516,7 @@ impl Walk<'_> {
             tree: name.to_owned(),
             what,
         };
+        name.clone_into(&mut self.name);
         let allowed = if kind == Kind::Free { NUMBERS } else { 0 };
         if root.flags & ORDERS != allowed {
             self.faults.push(&told(format!(
@@ -436,8 +565,7 @@ impl Walk<'_> {
         let children = match self.nodes(tree, Wire(&bytes), page, level)? {
             Ok(children) => children,
             Err(what) => {
-                let at = page.saturating_mul(self.page_size.into());
-                self.faults.push(&Fault::Page { page, at, what });
+                self.wrong(page, what);
                 return Ok(());
             }
         };
@@ -446,9 +574,8 @@ impl Walk<'_> {
                 if let Some(last) = &tree.last
                     && !is_before(tree.kind, last, &least)
                 {
-                    let at = page.saturating_mul(self.page_size.into());
                     let what = format!("a key below it is not before that of page {child}");
-                    self.faults.push(&Fault::Page { page, at, what });
+                    self.wrong(page, what);
                 }
                 tree.least = Some(least);
             }
@@ -457,18 +584,31 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Notes what is wrong with a page of the tree that is being looked at.
+    fn wrong(&mut self, page: u64, what: String) {
+        let (at, tree) = (
+            page.saturating_mul(self.page_size.into()),
+            self.name.clone(),
+        );
+        self.faults.push(&Fault::Page {
+            page,
+            at,
+            tree,
+            what,
+        });
+    }
+
     /// Notes that pages are in use. False, with a fault, if they cannot be.
     fn take(&mut self, page: u64, count: u64) -> bool {
         let end = page.saturating_add(count);
         if page < 2 || end > self.last_page.saturating_add(1) {
             let what = format!("it is named, but pages are 2 to {}", self.last_page);
-            let at = page.saturating_mul(self.page_size.into());
-            self.faults.push(&Fault::Page { page, at, what });
+            self.wrong(page, what);
             return false;
         }
         if end > self.pages {
-            let end = end.saturating_mul(self.page_size.into());
-            self.faults.push(&Fault::Beyond { end });
+            let (tree, end) = (self.name.clone(), end.saturating_mul(self.page_size.into()));
+            self.faults.push(&Fault::Beyond { page, tree, end });
             return false;
         }
         for page in page..end {
@@ -477,8 +617,7 @@ impl Walk<'_> {
                 (true, true) => USED_AND_UNUSED,
                 (false, _) => "it is named twice",
             };
-            let (at, what) = (page.saturating_mul(self.page_size.into()), what.to_owned());
-            self.faults.push(&Fault::Page { page, at, what });
+            self.wrong(page, what.to_owned());
             return false;
         }
         true
@@ -653,8 +792,7 @@ impl Walk<'_> {
             } else {
                 continue;
             };
-            let at = page.saturating_mul(self.page_size.into());
-            self.faults.push(&Fault::Page { page, at, what });
+            self.wrong(page, what);
         }
         Ok(())
     }

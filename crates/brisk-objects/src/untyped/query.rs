@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::key::{behind, encode_open};
 use crate::key_bytes::KeyBytes;
 use crate::key_range::{Entries, KeyRange};
+use crate::store_error::{self, Told};
 
 /// Records of an [`UntypedCollection`], in the order of their keys or of an index. It reads nothing until it is asked.
 pub struct UntypedQuery<'d> {
@@ -189,7 +190,8 @@ impl<'d> UntypedQuery<'d> {
         let entries = match table {
             Some(table) => self
                 .range
-                .entries(table, self.of.database.txn()?, self.is_reversed)?,
+                .entries(table, self.of.database.txn()?, self.is_reversed)
+                .told(&self.of.database.env)?,
             None => Entries::None,
         };
         Ok(UntypedRecords {
@@ -276,7 +278,7 @@ impl<'d> UntypedRecords<'d> {
     fn next_key(&mut self) -> Option<Result<Found<'d>, Error>> {
         let (entry, value) = match self.entries.next()? {
             Ok(row) => row,
-            Err(e) => return Some(Err(e.into())),
+            Err(e) => return Some(Err(store_error::of_open_file(&self.of.database.env, e))),
         };
         let schema = self.of.schema();
         let mut key = KeyBytes::new();
@@ -317,7 +319,7 @@ impl Iterator for UntypedRecords<'_> {
         Some(next.and_then(|(key, bytes)| match bytes {
             Some(bytes) => of.parts.read(&key, bytes),
             None => {
-                let found = of.parts.get(of.database.txn()?, &key)?;
+                let found = of.parts.get(&of.database.env, of.database.txn()?, &key)?;
                 found.ok_or_else(|| of.parts.damaged(&key))
             }
         }))

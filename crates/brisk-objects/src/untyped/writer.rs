@@ -1,10 +1,10 @@
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::mem;
 use std::path::Path;
 
-use heed::{Env, MdbError, RoTxn, RwTxn, WithoutTls};
+use heed::{Env, RoTxn, RwTxn, WithoutTls};
 
 use super::collection::{Parts, decode};
 use super::database::{self, UntypedDatabase};
@@ -22,6 +22,7 @@ use crate::opening::{
     ABOUT, SPARE, VERSION, index_key, index_table, layout_key, refuse_network, resolved,
 };
 use crate::schema::Schema;
+use crate::store_error::Told;
 use crate::stored_record;
 use crate::unfinished::Unfinished;
 use crate::value::ValueWriter;
@@ -38,7 +39,6 @@ pub struct UntypedWriter<'e> {
     about: Table,
     collections: Vec<Parts>,
     unreadable: Vec<(String, String)>,
-    limit: u64,
 }
 
 impl UntypedDatabase {
@@ -95,8 +95,9 @@ unsafe fn write_to<T, E: From<Error>>(
     // SAFETY: the caller promises it.
     let env = unsafe { environment::open_existing(path, room, Some(limit)) }?;
     // Those of processes that were killed.
-    env.clear_stale_readers().map_err(Error::from)?;
-    let done = write_in(&env, path, limit, work);
+    env.clear_stale_readers().told(&env)?;
+    pages::refuse_wrong(&env, &File::open(path).map_err(Error::from)?, false)?;
+    let done = write_in(&env, path, work);
     // Closed: the file may be opened again at once.
     drop(env);
     done
@@ -105,40 +106,29 @@ unsafe fn write_to<T, E: From<Error>>(
 fn write_in<T, E: From<Error>>(
     env: &Env<WithoutTls>,
     path: &Path,
-    limit: u64,
     work: impl FnOnce(&mut UntypedWriter<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
-    let mut writer = UntypedWriter::begin(env, path, limit)?;
+    let mut writer = UntypedWriter::begin(env, path)?;
     let done = work(&mut writer)?;
     writer.commit()?;
     Ok(done)
 }
 
-/// An error of LMDB.
-fn told(limit: u64, e: heed::Error) -> Error {
-    match e {
-        heed::Error::Mdb(MdbError::MapFull) => Error::Full { limit },
-        e => e.into(),
-    }
-}
-
 impl<'e> UntypedWriter<'e> {
-    fn begin(env: &'e Env<WithoutTls>, path: &Path, limit: u64) -> Result<Self, Error> {
-        let mut txn = env.write_txn().map_err(|e| environment::told(path, e))?;
-        let root: Option<Table> = env.open_database(&txn, None)?;
+    fn begin(env: &'e Env<WithoutTls>, path: &Path) -> Result<Self, Error> {
+        let mut txn = env.write_txn().told(env)?;
+        let root: Option<Table> = env.open_database(&txn, None).told(env)?;
         let is_new = match root {
-            Some(root) => root.is_empty(&txn)?,
+            Some(root) => root.is_empty(&txn).told(env)?,
             None => true,
         };
-        let about: Option<Table> = env.open_database(&txn, Some(ABOUT))?;
+        let about: Option<Table> = env.open_database(&txn, Some(ABOUT)).told(env)?;
         let about = match about {
             Some(about) => about,
             None if is_new => {
                 let about = env.create_database(&mut txn, Some(ABOUT));
-                let about: Table = about.map_err(|e| told(limit, e))?;
-                about
-                    .put(&mut txn, b"version", VERSION)
-                    .map_err(|e| told(limit, e))?;
+                let about: Table = about.told(env)?;
+                about.put(&mut txn, b"version", VERSION).told(env)?;
                 about
             }
             None => {
@@ -147,7 +137,7 @@ impl<'e> UntypedWriter<'e> {
                 return Err(Error::Foreign { path, found });
             }
         };
-        database::check_version(&about, &txn, path)?;
+        database::check_version(env, (&about, &txn))?;
         let (collections, unreadable) = database::collections(env, &txn, &about)?;
         Ok(Self {
             txn: Some(txn),
@@ -156,7 +146,6 @@ impl<'e> UntypedWriter<'e> {
             about,
             collections,
             unreadable,
-            limit,
         })
     }
 
@@ -176,7 +165,7 @@ impl<'e> UntypedWriter<'e> {
     fn commit(mut self) -> Result<(), Error> {
         self.opener.check()?;
         let txn = self.txn.take().ok_or(Error::Failed)?;
-        txn.commit().map_err(|e| told(self.limit, e))
+        txn.commit().told(self.env)
     }
 
     /// The number of the collection that has a layout and indexes in these words, as [`Schema::layout_text`] and
@@ -211,7 +200,7 @@ impl<'e> UntypedWriter<'e> {
         };
         if let Some(next) = next {
             let key = next_key(name);
-            let stored = self.about.get(self.txn()?, key.as_bytes())?;
+            let stored = self.about.get(self.txn()?, key.as_bytes()).told(self.env)?;
             let stored = stored.and_then(|bytes| bytes.try_into().ok());
             let stored = stored.map_or(0, u64::from_le_bytes);
             let bytes = next.max(stored).to_le_bytes();
@@ -262,12 +251,12 @@ impl<'e> UntypedWriter<'e> {
     fn note(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
         let about = self.about;
         let put = about.put(self.txn_mut()?, key.as_bytes(), value);
-        put.map_err(|e| told(self.limit, e))
+        put.told(self.env)
     }
 
     fn table(&mut self, name: &str) -> Result<Table, Error> {
         let made = self.env.create_database(self.txn_mut()?, Some(name));
-        made.map_err(|e| told(self.limit, e))
+        made.told(self.env)
     }
 
     /// What is stored of a collection, and how it is found.
@@ -307,7 +296,7 @@ impl<'e> UntypedWriter<'e> {
         let key = schema.key_of(record);
         check_key_len_of(name, "a key", key.len())?;
         stored_record::seal_of(parts.fingerprint, &mut bytes, &key);
-        let before = match records.get(self.txn()?, &key)? {
+        let before = match records.get(self.txn()?, &key).told(self.env)? {
             Some(_) if !replace => {
                 return Err(Error::Exists {
                     collection: name,
@@ -359,8 +348,8 @@ impl<'e> UntypedWriter<'e> {
     ) -> Result<Vec<KeyBytes>, Error> {
         let kinds = schema.types_of(fields);
         let mut found = Vec::new();
-        for row in table.iter(self.txn()?)? {
-            let (entry, _) = row?;
+        for row in table.iter(self.txn()?).told(self.env)? {
+            let (entry, _) = row.told(self.env)?;
             let mut rest = entry;
             let mut leads_to = KeyBytes::new();
             if decode(&kinds, &mut rest).is_some() {
@@ -381,8 +370,8 @@ impl<'e> UntypedWriter<'e> {
         let mut range = KeyRange::default();
         range.begin_at(Some(value.to_vec()));
         range.end_before(behind(value.to_vec()));
-        for row in range.entries(table, self.txn()?, false)? {
-            let (entry, _) = row?;
+        for row in range.entries(table, self.txn()?, false).told(self.env)? {
+            let (entry, _) = row.told(self.env)?;
             if gone.iter().all(|gone| **gone != *entry) {
                 return Ok(true);
             }
@@ -396,7 +385,7 @@ impl<'e> UntypedWriter<'e> {
         (key, bytes): (&[u8], &[u8]),
         changes: Vec<Change>,
     ) -> Result<(), Error> {
-        let limit = self.limit;
+        let env = self.env;
         let txn = self.txn_mut()?;
         let mut write = || {
             records.put(txn, key, bytes)?;
@@ -409,7 +398,7 @@ impl<'e> UntypedWriter<'e> {
             }
             Ok(())
         };
-        write().map_err(|e| told(limit, e))
+        write().told(env)
     }
 }
 

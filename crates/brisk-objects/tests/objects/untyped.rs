@@ -173,12 +173,16 @@ fn wrong_pages_are_named() {
         let faults = check_pages(&path).unwrap();
         faults.described.first().cloned().unwrap_or_default()
     };
-    let page = |page: usize, what: &str| format!("page {page}, at byte {}: {what}", page * 4096);
+    let page_of = |tree: &str, page: usize, what: &str| {
+        format!("page {page} of {tree}, at byte {}: {what}", page * 4096)
+    };
+    let page = |page: usize, what: &str| page_of("page", page, what);
     let small = |number: usize| [number as u8];
     assert_eq!(told(&[]), "");
     assert_eq!(
         told(&[(list + 8, &small(main))]),
-        page(
+        page_of(
+            "unused pages",
             main,
             "it is in use, but also among the unused, which the next transaction overwrites"
         )
@@ -231,7 +235,7 @@ fn wrong_pages_are_named() {
     );
     assert_eq!(
         told(&[(tables[1] + 4, &[0])]),
-        page(main, "its entry 1: it is no tree")
+        page_of("tables", main, "its entry 1: it is no tree")
     );
     // LMDB writes neither, and would read entries that are not there.
     let head = |page: usize| page * 4096 + 12;
@@ -273,11 +277,16 @@ fn wrong_pages_are_named() {
     let swapped = [&whole[list + 16..list + 24], &whole[list + 8..list + 16]].concat();
     assert_eq!(
         told(&[(list + 8, &swapped)]),
-        page(free, "its entry 0: its pages are not in descending order")
+        page_of(
+            "unused pages",
+            free,
+            "its entry 0: its pages are not in descending order"
+        )
     );
     assert_eq!(
         told(&[(nodes(&whole, free)[0] + 8, &[0; 8])]),
-        page(
+        page_of(
+            "unused pages",
             free,
             "its entry 0: its transaction is 0, allowed is 1 at least"
         )
