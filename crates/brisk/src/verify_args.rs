@@ -168,7 +168,7 @@ impl VerifyArgs {
 }
 
 /// The root hash in a file.
-fn root_hash_in(file: &Path) -> anyhow::Result<RootHash> {
+pub fn root_hash_in(file: &Path) -> anyhow::Result<RootHash> {
     let open = open_at_once(file).with_context(|| {
         format!(
             "cannot open {}, which should have the root hash; brisk verity and brisk pack --verity write it, or give the \

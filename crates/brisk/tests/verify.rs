@@ -8,6 +8,7 @@ use brisk_image::codec::Bcj;
 use brisk_image::hot_pack::Prefer;
 use brisk_image::profile::Profile;
 use brisk_image::rules::PlanRules;
+use brisk_image::verity::VerifiedFile;
 use brisk_image::{Codec, Compression, Image, ImageWriter, Limits};
 use looking::{Place, Said, assert_help, noise, write};
 use rustix::fs::{XattrFlags, lsetxattr};
@@ -411,4 +412,107 @@ fn a_forged_frame_of_the_pack_behind_an_image_is_reported() {
         "{damaged:?}"
     );
     assert_eq!(lines.last(), Some(&"app.img: damaged, 1 fault"));
+}
+
+/// Packs an image with a hash tree behind it, whose root hash is beside it.
+fn with_tree(place: &Place) -> Vec<u8> {
+    place.tree("tree");
+    place.pack(&ImageWriter::new().verity(true), "tree", "a.img");
+    let path = place.path("a.img");
+    let root = VerifiedFile::of_its_own_root(&path, fs::File::open(&path).unwrap(), None);
+    let text = format!("{}\n", root.unwrap().root_hash());
+    fs::write(place.path("a.img.roothash"), text).unwrap();
+    fs::read(path).unwrap()
+}
+
+#[test]
+fn no_flipped_bit_under_a_hash_tree_is_sound() {
+    let place = Place::new();
+    let whole = with_tree(&place);
+    let tree = Image::open(place.path("a.img")).unwrap();
+    let tree = tree.verity_superblock().unwrap().unwrap() as usize;
+    let data = tree / 4096 * 4096;
+    let sound = place.brisk(&["verify", "a.img", "-q"]);
+    let line = format!(
+        "a.img: {data} bytes are those of the hash tree at byte {tree} of a.img, whose root hash is that of a.img.roothash\n"
+    );
+    assert_eq!(sound.code, Some(0), "{sound:?}");
+    assert!(sound.out.contains(&line), "{sound:?}");
+    for number in 0..30 {
+        let mut changed = whole.clone();
+        let at = data * number / 30;
+        changed[at] ^= 1 << (number % 8);
+        fs::write(place.path("a.img"), &changed).unwrap();
+        let said = place.brisk(&["verify", "a.img", "-q"]);
+        assert_ne!(said.code, Some(0), "byte {at}: {said:?}");
+        assert!(!said.out.contains(": sound\n"), "byte {at}: {said:?}");
+    }
+    // The first hash block, whose digest is the root hash.
+    let mut changed = whole.clone();
+    changed[(tree + 512).next_multiple_of(4096)] ^= 1;
+    fs::write(place.path("a.img"), &changed).unwrap();
+    assert_eq!(place.brisk(&["verify", "a.img", "-q"]).code, Some(1));
+}
+
+#[test]
+fn each_hash_tree_is_compared_and_what_could_not_be_is_said() {
+    let place = Place::new();
+    let whole = with_tree(&place);
+    let root = fs::read_to_string(place.path("a.img.roothash")).unwrap();
+    let root = root.trim_end();
+    // Nobody knows the root hash.
+    fs::remove_file(place.path("a.img.roothash")).unwrap();
+    let said = place.brisk(&["verify", "a.img", "-q"]);
+    let line = format!(
+        ", which nothing vouches for; compare its root hash {root} with one from elsewhere\n"
+    );
+    assert!(said.code == Some(0) && said.out.contains(&line), "{said:?}");
+    // A second tree, beside the image. Its root hash is then the one that is there.
+    assert_eq!(place.brisk(&["verity", "a.img", "-q"]).code, Some(0));
+    let json = place.brisk(&["verify", "a.img", "-q", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    let trees: Vec<_> = json["hash_trees"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tree| (tree["path"].as_str().unwrap(), tree["known_by"].as_str()))
+        .collect();
+    assert_eq!(
+        trees,
+        [("a.img", None), ("a.img.verity", Some("a.img.roothash"))]
+    );
+    // The given one is that of the tree behind the image.
+    let given = format!("roothash={root}");
+    let json = place.brisk(&["verify", "a.img", "-q", "--json", "--verify", &given]);
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json["sound"], true);
+    assert_eq!(json["hash_trees"][0]["known_by"], "--verify");
+    // A tree that is damaged, though the other one is right.
+    let tree = fs::read(place.path("a.img.verity")).unwrap();
+    let mut changed = tree.clone();
+    changed[4096] ^= 1;
+    fs::write(place.path("a.img.verity"), &changed).unwrap();
+    assert_eq!(place.brisk(&["verify", "a.img", "-q"]).code, Some(1));
+    fs::remove_file(place.path("a.img.verity")).unwrap();
+    // The root hash of no tree, and one that is none.
+    let said = place.brisk(&["verify", "a.img", "-q"]);
+    let other = fs::read_to_string(place.path("a.img.roothash")).unwrap();
+    let line = format!(
+        "a.img.roothash: the root hash {} is that of no hash tree of a.img; get the image again with both\n",
+        other.trim_end()
+    );
+    assert!(said.code == Some(1) && said.out.contains(&line), "{said:?}");
+    fs::write(place.path("a.img.roothash"), "none\n").unwrap();
+    let said = place.brisk(&["verify", "a.img", "-q"]);
+    assert!(
+        said.code == Some(1) && said.out.contains("a.img.roothash: it has no root hash"),
+        "{said:?}"
+    );
+    // A signature that nobody asked for.
+    fs::write(place.path("a.img.roothash"), format!("{root}\n")).unwrap();
+    fs::write(place.path("a.img.manifest"), "").unwrap();
+    let said = place.brisk(&["verify", "a.img", "-q"]);
+    let line = "a.img: not compared: its signature: name the publisher's key with --trust, or --verify key\n";
+    assert!(said.code == Some(0) && said.out.contains(line), "{said:?}");
+    assert_eq!(fs::read(place.path("a.img")).unwrap(), whole);
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use brisk_io::{ReadAt, open_at_once};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::read::image::{Image, OpenOptions};
 
 /// The suffix of images that systemd leaves out in the names of what is beside them.
@@ -51,6 +51,27 @@ impl TreeFile {
     ///
     /// `Corrupt` if the file has no image, `NotFound` if there is no tree, and `Io`.
     pub fn find(path: &Path, file: &File, offset: Option<u64>) -> Result<Self> {
+        match Self::behind(path, file, offset)? {
+            Some(tree) => Ok(tree),
+            None => Self::in_file(&beside(path)),
+        }
+    }
+
+    /// All trees that [`find`](Self::find) could find: that behind the image, and that beside it.
+    ///
+    /// # Errors
+    ///
+    /// As [`find`](Self::find), but that none is no error.
+    pub fn all(path: &Path, file: &File, offset: Option<u64>) -> Result<Vec<Self>> {
+        let mut trees = Vec::from_iter(Self::behind(path, file, offset)?);
+        match Self::in_file(&beside(path)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            tree => trees.push(tree?),
+        }
+        Ok(trees)
+    }
+
+    fn behind(path: &Path, file: &File, offset: Option<u64>) -> Result<Option<Self>> {
         let hold = || {
             let file = file.try_clone();
             file.map_err(|e| Error::io("hold the image", e).with_path(path))
@@ -61,17 +82,19 @@ impl TreeFile {
         }
         let image = Image::from_source(hold()?, &options);
         let image = image.map_err(|e| e.with_path(path))?;
-        let behind = image.verity_superblock().map_err(|e| e.with_path(path))?;
-        if let Some(superblock) = behind {
-            return Ok(Self::of_file(hold()?, path, superblock));
-        }
-        let beside = beside(path);
-        match open_at_once(&beside) {
-            Ok(tree) => Ok(Self::of_file(tree, &beside, 0)),
+        let superblock = image.verity_superblock().map_err(|e| e.with_path(path))?;
+        superblock
+            .map(|superblock| Ok(Self::of_file(hold()?, path, superblock)))
+            .transpose()
+    }
+
+    fn in_file(path: &Path) -> Result<Self> {
+        match open_at_once(path) {
+            Ok(tree) => Ok(Self::of_file(tree, path, 0)),
             Err(e) => {
                 let doing =
                     "find a verity tree behind the image or in this file, which brisk verity makes";
-                Err(Error::io(doing, e).with_path(beside))
+                Err(Error::io(doing, e).with_path(path))
             }
         }
     }

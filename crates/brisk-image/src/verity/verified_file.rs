@@ -87,6 +87,16 @@ impl VerifiedFile {
     /// Those of [`VerifiedFile::open`].
     pub fn of_its_own_root(path: &Path, file: File, offset: Option<u64>) -> Result<Self> {
         let tree = TreeFile::find(path, &file, offset)?;
+        Self::of_root_of(tree, path, file)
+    }
+
+    /// The image in `file`, which has the name `path`, as this tree says that it is, like
+    /// [`of_its_own_root`](Self::of_its_own_root).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`VerifiedFile::new`].
+    pub fn of_root_of(tree: TreeFile, path: &Path, file: File) -> Result<Self> {
         let tree_path = tree.path.clone();
         let root = || {
             let mut superblock = [0; verity_superblock::LEN];

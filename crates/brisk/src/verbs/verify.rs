@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use brisk_image::hot_pack::{HotChecked, HotPack};
 use brisk_image::profile::Origin;
 use brisk_image::summary::Checked;
+use brisk_image::verity::{TreeFile, VerifiedFile, root_hash_beside};
 use brisk_image::{ErrorKind, Image, ImageWriter, Limits, Recipe, Tree, TreeRules, Work};
 use brisk_io::{ReadAt, open_at_once};
 use serde::Serialize;
@@ -17,11 +18,11 @@ use crate::answer::Answer;
 use crate::file_kind::NoImage;
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
-use crate::manifest::Sidecar;
+use crate::manifest::{Sidecar, manifest_beside};
 use crate::messages::{count, warn};
 use crate::names::{path_from_root, printable, shown};
 use crate::progress::Progress;
-use crate::verify_args::VerifyArgs;
+use crate::verify_args::{VerifyArgs, root_hash_in};
 
 /// What to check.
 #[derive(Debug, clap::Args)]
@@ -29,10 +30,12 @@ use crate::verify_args::VerifyArgs;
 Reads and decodes every inode, listing, block and extended attribute, and checks the digest of each section \
 behind the image. Compares every page of the hot pack, behind the image or beside it, with the contents of the \
 image. Prints a line for each of the first 100 faults, with the file that it harms, and counts the others.\n\n\
-SquashFS itself has no checksums: verify does not see damage that still decodes, for example in blocks that are \
-stored raw. brisk diff compares an image with what it was made from.\n\n\
-Exits with 0 if the image is sound; with 1 if it or its hot pack is damaged, if the pack is of another image, or \
-if the image is not what its recipe makes; and with 2 if brisk cannot read it.")]
+Compares the image with each hash tree that it finds: behind the image, and in IMAGE.verity. Compares the root hash in \
+IMAGE.roothash with those of the trees. Says which tree no root hash vouches for, and what it could not compare.\n\n\
+SquashFS itself has no checksums: without a hash tree (brisk pack --verity, brisk verity), verify does not see damage \
+that still decodes, for example in blocks that are stored raw. brisk diff compares an image with what it was made from.\n\n\
+Exits with 0 if the image is sound; with 1 if it, its hot pack or a hash tree is damaged, if the pack or the root hash is of \
+another image, or if the image is not what its recipe makes; and with 2 if brisk cannot read it.")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -74,8 +77,103 @@ struct Verification {
     hot_pack: Option<HotChecked>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hot_pack_beside: Option<HotPackFile>,
+    #[serde(flatten)]
+    trees: HashTrees,
     #[serde(skip_serializing_if = "Option::is_none")]
     rebuilt: Option<Rebuilt>,
+}
+
+/// The hash trees of an image.
+#[derive(Debug, Default, Serialize)]
+struct HashTrees {
+    #[serde(rename = "hash_trees", skip_serializing_if = "Vec::is_empty")]
+    compared: Vec<HashTree>,
+    /// What could not be compared, and what to do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_compared: Vec<String>,
+}
+
+/// A hash tree, which fits the bytes that it covers unless a fault says otherwise.
+#[derive(Debug, Serialize)]
+struct HashTree {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    /// Where it begins in that file.
+    superblock: u64,
+    root_hash: String,
+    data_bytes: u64,
+    /// Where else the root hash is. None: nobody says that it is the right tree.
+    known_by: Option<String>,
+}
+
+impl HashTrees {
+    /// Compares the image with each of its trees, by the root hash that this tree has.
+    fn compare(
+        &mut self,
+        args: &Args,
+        image: &Image,
+        work: &Work,
+        on_fault: &mut dyn FnMut(brisk_image::Error),
+    ) -> anyhow::Result<()> {
+        let ImageArgs { image: path, .. } = &args.image;
+        let file = open_at_once(path).with_context(|| format!("cannot open {}", shown(path)))?;
+        let found = match TreeFile::all(path, &file, Some(image.offset())) {
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                on_fault(e);
+                return Ok(());
+            }
+            found => found?,
+        };
+        for tree in found {
+            let (name, path_hex) = json::name(tree.path());
+            let (name, superblock) = (name.into_owned(), tree.superblock());
+            let hold = file.try_clone().context("hold the image")?;
+            let compared = VerifiedFile::of_root_of(tree, path, hold)
+                .and_then(|verified| verified.check_all(work).map(|()| verified));
+            match compared {
+                Ok(verified) => self.compared.push(HashTree {
+                    path: name,
+                    path_hex,
+                    superblock,
+                    root_hash: verified.root_hash().to_string(),
+                    data_bytes: verified.data_len(),
+                    known_by: None,
+                }),
+                Err(e) if e.kind() == ErrorKind::Corrupt => on_fault(e),
+                Err(e) if e.kind() == ErrorKind::Unsupported => {
+                    self.not_compared.push(format!("a hash tree: {e}"));
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn print(&self, image: &str, out: &mut impl Write) -> io::Result<()> {
+        for tree in &self.compared {
+            let HashTree {
+                superblock,
+                data_bytes,
+                root_hash,
+                ..
+            } = tree;
+            let path = printable(&tree.path);
+            let known = match &tree.known_by {
+                Some(by) => format!("whose root hash is that of {}", printable(by)),
+                None => format!(
+                    "which nothing vouches for; compare its root hash {root_hash} with one from elsewhere"
+                ),
+            };
+            writeln!(
+                out,
+                "{image}: {data_bytes} bytes are those of the hash tree at byte {superblock} of {path}, {known}"
+            )?;
+        }
+        self.not_compared
+            .iter()
+            .try_for_each(|what| writeln!(out, "{image}: not compared: {}", printable(what)))
+    }
 }
 
 /// What is damaged.
@@ -240,14 +338,11 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
         },
         None => None,
     };
-    if let Some(verified) = image.verified() {
-        match verified.check_all(&work) {
-            Err(e) if e.kind() == ErrorKind::Corrupt => on_fault(&mut faults, e),
-            all => all?,
-        }
-    }
+    let mut trees = HashTrees::default();
+    trees.compare(args, image, &work, &mut |e| on_fault(&mut faults, e))?;
     drop(progress);
     written?;
+    check_root_hashes(args, image, &mut trees, &mut faults)?;
     check_signed_hot_pack(args, &mut faults)?;
     let rebuilt = match rebuild {
         Some(rebuild) if faults.count() == 0 => Some(rebuild?.run(image, args.quiet)?),
@@ -261,8 +356,58 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
         checked: Some(checked),
         hot_pack,
         hot_pack_beside,
+        trees,
         rebuilt,
     })
+}
+
+/// Compares the root hashes that there are with those of the trees: the given one, and the one beside the image.
+fn check_root_hashes(
+    args: &Args,
+    image: &Image,
+    trees: &mut HashTrees,
+    faults: &mut Faults,
+) -> anyhow::Result<()> {
+    let path = &args.image.image;
+    let given = image.verified().map(|verified| verified.root_hash());
+    let given = given.zip(args.verified.given());
+    let mut known: Vec<_> = given
+        .map(|(root, by)| (by.to_owned(), root))
+        .into_iter()
+        .collect();
+    let mut wrong = Vec::new();
+    let beside = root_hash_beside(path);
+    if beside.exists() {
+        match root_hash_in(&beside) {
+            Ok(root) => known.push((shown(&beside), root)),
+            Err(e) => wrong.push(format!("{e:#}")),
+        }
+    }
+    for (by, root) in known {
+        let of_root = |tree: &&mut HashTree| tree.root_hash == root.to_string();
+        match trees.compared.iter_mut().find(of_root) {
+            Some(tree) => tree.known_by = tree.known_by.take().or(Some(by)),
+            None => wrong.push(format!(
+                "{by}: the root hash {root} is that of no hash tree of {}; get the image again with both",
+                shown(path)
+            )),
+        }
+    }
+    if manifest_beside(path).exists() && !args.verified.is_by_key() {
+        let note = "its signature: name the publisher's key with --trust, or --verify key";
+        trees.not_compared.push(note.to_owned());
+    }
+    for message in wrong {
+        if !args.json {
+            writeln!(io::stdout().lock(), "{}", printable(&message))?;
+        }
+        faults.described.push(Fault {
+            message,
+            path: None,
+            path_hex: None,
+        });
+    }
+    Ok(())
 }
 
 /// Compares the hot pack beside the image with its digest in the manifest, if a signature vouches for the image.
@@ -393,6 +538,7 @@ fn print(image: &str, report: &Verification) -> io::Result<()> {
             checked.bytes
         )?;
     }
+    report.trees.print(image, &mut out)?;
     match report.rebuilt {
         Some(Rebuilt {
             first_difference: None,
