@@ -97,6 +97,8 @@ pub struct Answer<V> {
     pub headers: HeaderMap,
     /// What was found, and the bytes of it that are the body. None: there is no body.
     pub body: Option<(V, Range<usize>)>,
+    /// The name of the stored body, if the body is all of it.
+    pub name: Option<BodyName>,
 }
 
 impl<V: StoredBytes> Answer<V> {
@@ -1145,6 +1147,7 @@ impl<S: Storage> Engine<S> {
             status: code,
             headers,
             body: body.filter(|_| has_body).map(|body| (body, range)),
+            name: (has_body && reply == Reply::Whole).then(|| policy.body()),
         }
     }
 
@@ -1159,6 +1162,7 @@ impl<S: Storage> Engine<S> {
             status: StatusCode::GATEWAY_TIMEOUT,
             headers,
             body: None,
+            name: None,
         }
     }
 }

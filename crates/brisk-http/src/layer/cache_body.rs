@@ -16,6 +16,7 @@ use super::directory::Directory;
 use super::fetch_error::{BoxError, FetchError};
 use super::fetches::Interest;
 use super::spool::SpoolReader;
+use crate::body_name::BodyName;
 use crate::storage::Storage;
 
 /// The most bytes of a stored body in one piece: so many are checked before they are sent.
@@ -26,7 +27,10 @@ const PIECE: usize = 256 * 1024;
 /// That of a hit borrows from the cache's mapping and copies nothing ([`CacheBody::stored`]). That of a miss gives bytes
 /// as they come from the origin. A body that broke off ends with an error, never as if it were whole.
 #[derive(Debug, Default)]
-pub struct CacheBody(Inner);
+pub struct CacheBody {
+    inner: Inner,
+    name: Option<BodyName>,
+}
 
 #[derive(Default)]
 enum Inner {
@@ -37,8 +41,8 @@ enum Inner {
     Stored {
         hit: Hit,
         left: Range<usize>,
-        /// What is removed if the body turns out to be damaged. A short body was looked at before.
-        entry: Option<Box<(Directory, String)>>,
+        /// Removes the entry if the body turns out to be damaged. A short body was looked at before.
+        remove: Option<Remove>,
     },
     /// A fetch that others may read, too.
     Fetched {
@@ -48,6 +52,15 @@ enum Inner {
     },
     /// Straight from the origin.
     Direct(Direct),
+}
+
+/// Removes an entry. It may wait for the disk.
+type Remove = Box<dyn FnOnce() + Send + Sync>;
+
+impl From<Inner> for CacheBody {
+    fn from(inner: Inner) -> Self {
+        Self { inner, name: None }
+    }
 }
 
 /// The body of an origin, which nobody else reads.
@@ -66,15 +79,15 @@ struct Direct {
 
 impl CacheBody {
     pub(crate) fn empty() -> Self {
-        Self(Inner::Empty)
+        Inner::Empty.into()
     }
 
     /// A range of a copy, which was checked when it was made.
     pub(crate) fn of_copy(copy: &Bytes, range: Range<usize>) -> Self {
         let end = range.end.min(copy.len());
         match range.start >= end {
-            true => Self(Inner::Empty),
-            false => Self(Inner::Copied(copy.slice(range.start..end))),
+            true => Self::empty(),
+            false => Inner::Copied(copy.slice(range.start..end)).into(),
         }
     }
 
@@ -84,22 +97,52 @@ impl CacheBody {
         range: Range<usize>,
         entry: Option<(Directory, String)>,
     ) -> Self {
-        match range.start >= range.end {
-            true => Self(Inner::Empty),
-            false => Self(Inner::Stored {
-                hit,
-                left: range,
-                entry: entry.map(Box::new),
-            }),
+        let remove = entry.map(|(directory, key)| -> Remove {
+            Box::new(move || {
+                let _noted: io::Result<()> = directory.remove_policies(&key);
+            })
+        });
+        Self::of_range(hit, range, remove)
+    }
+
+    /// A value that a program keeps in a cache itself, such as one that it has made of another body. If the value turns out
+    /// to be damaged when it is read, `remove` is called, on a thread that may wait.
+    pub fn of_value(hit: Hit, remove: impl FnOnce() + Send + Sync + 'static) -> Self {
+        let whole = 0..hit.len();
+        match hit.try_into_copy() {
+            Ok(copy) => Self::of_copy(&copy, whole),
+            Err(hit) => Self::of_range(hit, whole, Some(Box::new(remove))),
         }
     }
 
+    fn of_range(hit: Hit, range: Range<usize>, remove: Option<Remove>) -> Self {
+        match range.start >= range.end {
+            true => Self::empty(),
+            false => Inner::Stored {
+                hit,
+                left: range,
+                remove,
+            }
+            .into(),
+        }
+    }
+
+    pub(crate) fn named(self, name: Option<BodyName>) -> Self {
+        Self { name, ..self }
+    }
+
+    /// The name of the stored body, if this began as all of it. Who has made something of that body needs not read it again.
+    pub fn name(&self) -> Option<BodyName> {
+        self.name
+    }
+
     pub(crate) fn of_spool(reader: SpoolReader, len: Option<u64>, interest: Interest) -> Self {
-        Self(Inner::Fetched {
+        Inner::Fetched {
             reader,
             len,
             _interest: interest,
-        })
+        }
+        .into()
     }
 
     /// `expected` is the length that the head announces, and `most` is how long the body may pause.
@@ -109,7 +152,7 @@ impl CacheBody {
         B::Error: Into<BoxError>,
     {
         let (is_end, hint) = (body.is_end_stream(), body.size_hint());
-        Self(Inner::Direct(Direct {
+        Inner::Direct(Direct {
             body: Mutex::new(Box::pin(Converted(Box::pin(body)))),
             is_end,
             hint,
@@ -117,7 +160,8 @@ impl CacheBody {
             found: 0,
             most,
             late: None,
-        }))
+        })
+        .into()
     }
 
     /// Takes at most `most` of the bytes that are still to come, as a part of the file that has them, for a server that has
@@ -128,7 +172,7 @@ impl CacheBody {
     ///
     /// [`FetchError`], if they are damaged. Then there is no more.
     pub fn take_in_file(&mut self, most: usize) -> Option<Result<FilePart, FetchError>> {
-        let Inner::Stored { hit, left, entry } = &mut self.0 else {
+        let Inner::Stored { hit, left, remove } = &mut self.inner else {
             return None;
         };
         let piece = left.start..left.end.min(left.start.saturating_add(most));
@@ -136,13 +180,13 @@ impl CacheBody {
         let taken = match hit.part_in_file(piece) {
             Ok(part) => Ok(part?),
             Err(e) => {
-                entry.take().into_iter().for_each(|entry| forget(*entry));
+                remove.take().into_iter().for_each(forget);
                 Err(FetchError::stored(e))
             }
         };
         left.start = end;
         if taken.is_err() || left.start >= left.end {
-            self.0 = Inner::Empty;
+            self.inner = Inner::Empty;
         }
         Some(taken)
     }
@@ -150,7 +194,7 @@ impl CacheBody {
     /// The stored value and the bytes of it that are still to come, if this is the body of a hit. A server can send them
     /// without looking at them. They are checked when they are read: [`Hit::part`].
     pub fn stored(&self) -> Option<(&Hit, Range<usize>)> {
-        match &self.0 {
+        match &self.inner {
             Inner::Stored { hit, left, .. } => Some((hit, left.clone())),
             _ => None,
         }
@@ -165,26 +209,24 @@ impl Body for CacheBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, FetchError>>> {
-        let polled = match &mut self.0 {
+        let polled = match &mut self.inner {
             Inner::Empty => Poll::Ready(None),
             Inner::Copied(bytes) => {
                 let bytes = mem::take(bytes);
-                self.0 = Inner::Empty;
+                self.inner = Inner::Empty;
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
-            Inner::Stored { hit, left, entry } => {
+            Inner::Stored { hit, left, remove } => {
                 let piece = left.start..left.end.min(left.start.saturating_add(PIECE));
                 left.start = piece.end;
                 match hit.part_bytes(piece) {
                     Ok(bytes) if left.start >= left.end => {
-                        self.0 = Inner::Empty;
+                        self.inner = Inner::Empty;
                         return Poll::Ready(Some(Ok(Frame::data(bytes))));
                     }
                     Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
                     Err(e) => {
-                        if let Some(entry) = entry.take() {
-                            forget(*entry);
-                        }
+                        remove.take().into_iter().for_each(forget);
                         Poll::Ready(Some(Err(FetchError::stored(e))))
                     }
                 }
@@ -197,13 +239,13 @@ impl Body for CacheBody {
         };
         // After an error, there is no more.
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            self.0 = Inner::Empty;
+            self.inner = Inner::Empty;
         }
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.inner {
             Inner::Empty => true,
             Inner::Copied(_) | Inner::Stored { .. } => false,
             Inner::Fetched { reader, .. } => reader.is_at_end(),
@@ -212,7 +254,7 @@ impl Body for CacheBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.inner {
             Inner::Empty => SizeHint::with_exact(0),
             Inner::Copied(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Inner::Stored { left, .. } => SizeHint::with_exact(left.len() as u64),
@@ -303,10 +345,7 @@ where
 }
 
 /// Removes an entry whose body is damaged, so that the next request fetches it.
-fn forget((directory, key): (Directory, String)) {
-    let remove = move || {
-        let _noted: io::Result<()> = directory.remove_policies(&key);
-    };
+fn forget(remove: Remove) {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => drop(runtime.spawn_blocking(remove)),
         Err(_) => remove(),

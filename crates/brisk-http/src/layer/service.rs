@@ -102,6 +102,7 @@ impl Shared {
         answer: Answer<Hit>,
         url: Option<&str>,
     ) -> http::Response<CacheBody> {
+        let name = answer.name;
         let body = match answer.body {
             None => CacheBody::empty(),
             Some((hit, range)) => match hit.try_into_copy() {
@@ -116,6 +117,7 @@ impl Shared {
                 }
             },
         };
+        let body = body.named(name);
         response(answer.status, answer.headers, Extensions::new(), body)
     }
 }

@@ -2,9 +2,11 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use brisk_http::{FetchErrorKind, Options};
-use http::Method;
+use brisk_cache::About;
+use brisk_http::{CacheBody, FetchErrorKind, Options};
+use http::{Method, Response};
 
 use crate::origin::Asked;
 use crate::setup::{Setup, all, answer, find, read, settle};
@@ -79,6 +81,30 @@ async fn a_damaged_long_body_is_an_error_of_its_reader_and_fetched_again_by_the_
         settle().await;
         fetched_again(&mut setup, &stored).await;
         assert_eq!(setup.origin.count(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_value_of_a_program_is_removed() {
+    let value = body(600_000);
+    let writer = Setup::private();
+    let about = About::default();
+    writer.layer.cache().insert(b"own", &value, about).unwrap();
+    for damaged in [false, true] {
+        if damaged {
+            flip(&writer, &value[300_000..300_016]);
+        }
+        let setup = writer.beside(Options::private());
+        let cache = Arc::clone(setup.layer.cache());
+        let hit = cache.get_unread(b"own").unwrap().unwrap();
+        let own = Arc::clone(&cache);
+        let mut response = Response::new(CacheBody::of_value(hit, move || {
+            assert!(own.remove(b"own").unwrap());
+        }));
+        let (bytes, error) = all(&mut response).await;
+        assert_eq!((bytes == value, error.is_some()), (!damaged, damaged));
+        settle().await;
+        assert_eq!(cache.get_unread(b"own").unwrap().is_none(), damaged);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Answers from the cache.
 
-use brisk_http::Options;
+use brisk_http::{BodyName, Options};
 use http::Method;
 use http_body::Body;
 
@@ -42,6 +42,28 @@ async fn a_hit_is_answered_at_once_and_lends_the_mapping() {
         assert!(read == body(len));
         assert!(response.body().is_end_stream() && response.body().stored().is_none());
         assert_eq!((setup.origin.count(), setup.layer.counts().hits), (1, 2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_stored_whole_says_its_name() {
+    for len in [1_000, 600_000] {
+        let mut setup = Setup::private();
+        let client = setup.get(&[]);
+        setup.origin.next().await.answer(200, FRESH, body(len));
+        let fetched = answer(client).await;
+        assert_eq!(fetched.body().name(), None);
+        whole(fetched).await;
+        setup.idle().await;
+        let name = BodyName::of(&body(len));
+        for (lines, expected) in [
+            (&[][..], Some(name)),
+            (&["Range: bytes=0-1"], None),
+            (&["If-None-Match: *"], None),
+        ] {
+            let response = answer(setup.get(lines)).await;
+            assert_eq!(response.body().name(), expected, "{lines:?}");
+        }
     }
 }
 
