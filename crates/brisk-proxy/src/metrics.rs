@@ -1,7 +1,8 @@
 //! What the proxy has done, in numbers.
 //!
 //! Each worker counts for itself, and writes its [`Snapshot`] to a file of its own whenever it has changed. Who is asked
-//! adds all files up. A worker that takes the place of another one goes on from its file, so no number falls.
+//! writes its own file first, and adds all files up. A worker that takes the place of another one goes on from its file, so no
+//! number that was shown falls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -160,6 +161,7 @@ impl Metrics {
         let numbers = read(&file).unwrap_or_default();
         Self {
             numbers: Mutex::new((numbers, false)),
+            writing: Mutex::default(),
             file: Some(file),
         }
     }
@@ -219,27 +221,28 @@ impl Metrics {
 
     /// Writes the numbers to the file, if they have changed since.
     pub fn write(&self) -> io::Result<()> {
-        let Some(file) = &self.file else {
-            return Ok(());
-        };
-        let text = {
+        self.written().1
+    }
+
+    /// The numbers, which are in the file by then, or why they are not.
+    fn written(&self) -> (Snapshot, io::Result<()>) {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (numbers, has_changed) = {
             let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-            if !std::mem::take(&mut numbers.1) {
-                return Ok(());
-            }
-            serde_json::to_vec(&numbers.0)?
+            let has_changed = std::mem::take(&mut numbers.1);
+            (numbers.0.clone(), has_changed)
         };
-        // Others read it at any time, so it is replaced as a whole.
-        let new = file.with_extension("new");
-        fs::write(&new, text)?;
-        fs::rename(&new, file)
+        let written = match &self.file {
+            Some(file) if has_changed => replace(file, &numbers),
+            _ => Ok(()),
+        };
+        (numbers, written)
     }
 
     /// The numbers of all workers.
     pub fn total(&self) -> Snapshot {
-        let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut total = numbers.0.clone();
-        drop(numbers);
+        // Who is told a number must not see it fall when this worker is killed. If it cannot be written, it is told all the same.
+        let (mut total, _) = self.written();
         let Some(own) = &self.file else {
             return total;
         };
@@ -257,6 +260,13 @@ impl Metrics {
         }
         total
     }
+}
+
+fn replace(file: &Path, numbers: &Snapshot) -> io::Result<()> {
+    // Others read it at any time, so it is replaced as a whole.
+    let new = file.with_extension("new");
+    fs::write(&new, serde_json::to_vec(numbers)?)?;
+    fs::rename(&new, file)
 }
 
 fn read(file: &Path) -> Option<Snapshot> {
@@ -295,6 +305,18 @@ mod tests {
             assert_eq!((upstream.buckets[1], upstream.slower), (1, 1));
             assert_eq!(upstream.answers, BTreeMap::from([(0, 1), (2, 1)]));
         }
+    }
+
+    #[test]
+    fn no_number_that_was_shown_falls() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("0.json");
+        let killed = Metrics::with_file(file.clone());
+        killed.answered(Outcome::Hit, 10);
+        let shown = killed.total();
+        assert_eq!(shown.requests(Outcome::Hit), 1);
+        drop(killed);
+        assert_eq!(Metrics::with_file(file).total(), shown);
     }
 
     #[test]

@@ -4,11 +4,11 @@ mod staging;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use staging::{Answer, Program, Reply, Upstream, get, get_with, request};
+use staging::{Answer, HANG, Program, Reply, Upstream, get, get_by_halves, get_with, request};
 
 /// Asks until the answer is as it should be. What is stored after an answer has gone comes a little later.
 fn until(address: std::net::SocketAddr, target: &str, is_right: impl Fn(&Reply) -> bool) -> Reply {
@@ -18,7 +18,7 @@ fn until(address: std::net::SocketAddr, target: &str, is_right: impl Fn(&Reply) 
         if is_right(&reply) {
             return reply;
         }
-        assert!(begun.elapsed() < Duration::from_secs(10), "{reply:?}");
+        assert!(begun.elapsed() < HANG, "{reply:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -61,7 +61,7 @@ fn a_hit_asks_nobody_and_outlives_the_upstream() {
     assert_eq!(upstream.asked().len(), asked);
     drop(upstream);
     proxy.terminate();
-    assert!(proxy.wait(Duration::from_secs(10)).success());
+    assert!(proxy.wait(HANG).success());
     // Another process, the same directory.
     let proxy = Program::start_with(home, &["--map", &map], &[]);
     assert!(is_hit(&get(proxy.address, "/a/x")));
@@ -137,7 +137,7 @@ fn options_rule_lifetimes_and_offline() {
     get(proxy.address, "/other");
     assert!(!is_hit(&get(proxy.address, "/other")));
     proxy.terminate();
-    proxy.wait(Duration::from_secs(10));
+    proxy.wait(HANG);
     let asked = upstream.asked().len();
     let proxy = Program::start_with(home, &["--map", &map, "--offline"], &[]);
     for target in ["/kept", "/other"] {
@@ -263,25 +263,25 @@ fn clients_that_ask_together_share_a_fetch() {
 
 #[test]
 fn a_body_that_broke_off_is_not_stored() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&asked);
-    let upstream = Upstream::start(move |_| match count.fetch_add(1, Ordering::Relaxed) {
-        0 => {
-            let (sender, answer) = Answer::streamed(
-                200,
-                &[("cache-control", "max-age=60"), ("content-length", "6")],
-            );
-            sender.send(Ok("abc".into())).unwrap();
-            std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(300));
-                sender.send(Err(std::io::Error::other("cut"))).ok();
-            });
-            answer
+    let first = Arc::new(Mutex::new(None));
+    let kept = Arc::clone(&first);
+    let upstream = Upstream::start(move |_| {
+        let mut kept = kept.lock().unwrap();
+        if kept.is_some() {
+            return Answer::of(200, &[("cache-control", "max-age=60")], "abcdef");
         }
-        _ => Answer::of(200, &[("cache-control", "max-age=60")], "abcdef"),
+        let fields = [("cache-control", "max-age=60"), ("content-length", "6")];
+        let (sender, answer) = Answer::streamed(200, &fields);
+        sender.send(Ok("abc".into())).unwrap();
+        *kept = Some(sender);
+        answer
     });
     let proxy = Program::mapping(&format!("/={}", upstream.url()));
-    let first = get(proxy.address, "/x");
+    let first = get_by_halves(proxy.address, "/x", "abc", || {
+        let sender = first.lock().unwrap();
+        let cut = Err(std::io::Error::other("cut"));
+        sender.as_ref().unwrap().send(cut).unwrap();
+    });
     assert_eq!((first.whole, first.text().as_str()), (false, "abc"));
     let second = get(proxy.address, "/x");
     assert_eq!(

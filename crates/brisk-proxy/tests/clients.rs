@@ -8,7 +8,6 @@ mod installing;
 mod staging;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use frozen::repository::Answered;
 use frozen::{Fault, Repository, Scope};
@@ -19,7 +18,7 @@ use installing::npm::Npm;
 use installing::pip::Pip;
 use installing::uv::{UvCompile, UvInstall};
 use installing::{Client, Ran, Room};
-use staging::{Program, get_with};
+use staging::{HANG, Program, get_with};
 
 /// Pages are good for so long.
 const FRESH: &str = "max-age=600";
@@ -42,7 +41,7 @@ impl Site {
     /// Ends it, so that it has stored what came, and starts it again.
     fn restart(&mut self, args: &[&str]) {
         self.proxy.terminate();
-        assert!(self.proxy.wait(Duration::from_secs(60)).success());
+        assert!(self.proxy.wait(HANG).success());
         self.proxy = start(&self.home, &self.map, args);
     }
 

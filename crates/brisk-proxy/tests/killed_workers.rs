@@ -9,14 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 use staging::upstream::Asked;
-use staging::{Answer, Connection, Lost, Program, Random, Upstream, get};
+use staging::{Answer, Connection, HANG, Lost, Program, Random, Upstream, get};
 
 const CONNECTIONS: usize = 64;
 const WORKERS: usize = 4;
 const URLS: u64 = 96;
-
-/// What of a wait would be a hang.
-const MOST: Duration = Duration::from_secs(300);
 
 /// The bodies of all URLs. Those with high numbers are too long for memory.
 fn bodies() -> Vec<Vec<u8>> {
@@ -92,7 +89,7 @@ fn check(url: u64, bodies: &[Vec<u8>], reply: &staging::Reply, counts: &Counts) 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < MOST, "{what} takes too long");
+        assert!(begun.elapsed() < HANG, "{what} takes too long");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -207,7 +204,7 @@ fn kill_workers(wanted: u64, least: Duration) {
     assert!(metrics.contains(&replaced), "{metrics}");
     // What all of them left behind is right.
     proxy.terminate();
-    assert!(proxy.wait(MOST).success(), "{}", proxy.messages());
+    assert!(proxy.wait(HANG).success(), "{}", proxy.messages());
     drop(upstream);
     let proxy = Program::start_with(home, &["--map", &map, "--offline"], &[]);
     let mut stored = 0;

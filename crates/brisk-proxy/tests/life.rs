@@ -11,21 +11,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 use staging::program::{command, outcome};
-use staging::{Answer, Program, Reply, Upstream, get};
-
-fn metric(proxy: &Program, line: &str) -> Option<u64> {
-    let text = get(proxy.address, "/-/metrics").text();
-    let found = text
-        .lines()
-        .find_map(|found| found.strip_prefix(line)?.strip_prefix(' '))?;
-    found.parse().ok()
-}
+use staging::{Answer, HANG, Program, Reply, Upstream, get};
 
 /// Waits until it is so.
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        assert!(begun.elapsed() < HANG, "{what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -45,7 +37,7 @@ fn workers_that_are_killed_are_replaced_and_counted() {
         assert_eq!(get(proxy.address, &format!("/{n}")).text(), format!("/{n}"));
     }
     wait_for("all are counted", || {
-        metric(&proxy, "brisk_proxy_requests_total{outcome=\"miss\"}") == Some(30)
+        proxy.metric("brisk_proxy_requests_total{outcome=\"miss\"}") == Some(30)
     });
     let old = proxy.children();
     for worker in &old[..2] {
@@ -60,25 +52,22 @@ fn workers_that_are_killed_are_replaced_and_counted() {
     }
     wait_for("no number falls", || {
         let of = |outcome: &str| {
-            metric(
-                &proxy,
-                &format!("brisk_proxy_requests_total{{outcome=\"{outcome}\"}}"),
-            )
-            .unwrap()
+            proxy
+                .metric(&format!(
+                    "brisk_proxy_requests_total{{outcome=\"{outcome}\"}}"
+                ))
+                .unwrap()
         };
         of("miss") + of("hit") + of("revalidated") == 60
     });
-    assert_eq!(
-        metric(&proxy, "brisk_proxy_replaced_workers_total"),
-        Some(2)
-    );
+    assert_eq!(proxy.metric("brisk_proxy_replaced_workers_total"), Some(2));
     assert!(
         proxy.messages().contains("it is replaced"),
         "{}",
         proxy.messages()
     );
     proxy.terminate();
-    assert!(proxy.wait(Duration::from_secs(10)).success());
+    assert!(proxy.wait(HANG).success());
     assert!(TcpStream::connect(proxy.address).is_err());
 }
 
@@ -117,13 +106,13 @@ fn answers_that_are_under_way_are_finished() {
         let _idle = TcpStream::connect(address).unwrap();
         proxy.terminate();
         assert_eq!(client.join().unwrap().text(), "late");
-        assert!(proxy.wait(Duration::from_secs(10)).success());
+        assert!(proxy.wait(HANG).success());
     }
 }
 
 #[test]
 fn the_grace_has_an_end() {
-    let upstream = Upstream::start(|_| Answer::of(200, &[], "late").after(Duration::from_secs(60)));
+    let upstream = Upstream::start(|_| Answer::of(200, &[], "late").after(HANG));
     let mut proxy = Program::start(&["--map", &format!("/={}", upstream.url()), "--grace", "1s"]);
     let mut stream = TcpStream::connect(proxy.address).unwrap();
     stream
@@ -132,7 +121,7 @@ fn the_grace_has_an_end() {
     wait_for("it is asked", || upstream.asked().len() == 1);
     let begun = Instant::now();
     proxy.terminate();
-    proxy.wait(Duration::from_secs(10));
+    proxy.wait(HANG);
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
@@ -170,7 +159,7 @@ fn systemd_hands_sockets_over() {
                 stream.read_to_end(&mut answer).unwrap();
                 break Reply::read(&answer, true).unwrap().0.text();
             }
-            assert!(begun.elapsed() < Duration::from_secs(10));
+            assert!(begun.elapsed() < HANG);
             std::thread::sleep(Duration::from_millis(20));
         };
         kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();

@@ -176,6 +176,9 @@ fn heads_and_bodies_have_bounds() {
     assert_eq!(Reply::read(&answer, true).unwrap().0.status, 413);
 }
 
+/// Without the option, the proxy would wait for a minute.
+const LESS_THAN_DEFAULT: Duration = Duration::from_secs(50);
+
 #[test]
 fn slow_clients_are_not_waited_for() {
     let upstream = upstream();
@@ -192,19 +195,13 @@ fn slow_clients_are_not_waited_for() {
     ] {
         let begun = Instant::now();
         let mut stream = TcpStream::connect(proxy.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        stream.set_read_timeout(Some(LESS_THAN_DEFAULT)).unwrap();
         stream.write_all(sent.as_bytes()).unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         let reply = Reply::read(&answer, true).map(|(reply, _)| reply.status);
         assert_eq!(reply, status, "{sent:?}");
-        let waited = begun.elapsed();
-        assert!(
-            waited > Duration::from_millis(900) && waited < Duration::from_secs(10),
-            "{sent:?}: {waited:?}"
-        );
+        assert!(begun.elapsed() >= Duration::from_secs(1), "{sent:?}");
     }
 }
 

@@ -14,11 +14,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use frozen::archives::sha256;
 use installing::{Installed, Ran, Room, settings};
-use staging::Program;
+use staging::{HANG, Program};
 
 /// `brisk proxy`, as the user of this machine runs it. The maps come from the clients' configuration.
 fn start(home: &Arc<tempfile::TempDir>, more: &[&str]) -> Result<Program, String> {
@@ -80,7 +79,7 @@ fn comes_from_a_registry(kind: &str, directory: &str, install: fn(&Room) -> Ran)
     let first = tree(&room.path(directory));
     assert!(!first.is_empty(), "{}", ran.output);
     proxy.terminate();
-    assert!(proxy.wait(Duration::from_secs(60)).success());
+    assert!(proxy.wait(HANG).success());
     let proxy = start(&home, &["--offline"]).unwrap();
     let room = Room::new(proxy.address);
     let ran = install(&room);

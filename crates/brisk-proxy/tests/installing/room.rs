@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::Installed;
 use crate::frozen::archives::sha256;
+use crate::staging::HANG;
 use crate::staging::program::outcome;
-
-/// No client takes so long. One that does hangs.
-const MOST: Duration = Duration::from_secs(180);
 
 /// A place where a client runs.
 pub struct Room {
@@ -91,7 +89,7 @@ impl Room {
             if let Some(status) = child.try_wait().unwrap() {
                 break Some(status);
             }
-            if begun.elapsed() > MOST {
+            if begun.elapsed() > HANG {
                 // It may end in this moment.
                 child.kill().ok();
                 child.wait().unwrap();

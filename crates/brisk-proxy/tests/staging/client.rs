@@ -1,7 +1,8 @@
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+
+use super::HANG;
 
 /// What a server answers.
 #[derive(Clone, PartialEq, Eq)]
@@ -96,17 +97,41 @@ impl Reply {
 /// Sends bytes and reads until the server closes.
 pub fn exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(30)))
-        .unwrap();
     // The server may answer and close before all has gone.
     stream.write_all(bytes).ok();
     let mut answer = Vec::new();
+    read_until(&mut stream, &mut answer, |_| false);
+    answer
+}
+
+/// Gets a target. When `half` has come of the answer, this calls `then`, and reads the rest.
+pub fn get_by_halves(address: SocketAddr, target: &str, half: &str, then: impl FnOnce()) -> Reply {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!("GET {target} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    read_until(&mut stream, &mut answer, |come| {
+        let mut windows = come.windows(half.len());
+        windows.any(|window| window == half.as_bytes())
+    });
+    then();
+    read_until(&mut stream, &mut answer, |_| false);
+    Reply::read(&answer, true).unwrap().0
+}
+
+/// Reads until it is enough, or the server closes.
+fn read_until(stream: &mut TcpStream, come: &mut Vec<u8>, is_enough: impl Fn(&[u8]) -> bool) {
+    stream.set_read_timeout(Some(HANG)).unwrap();
     let mut piece = [0; 65536];
-    loop {
+    while !is_enough(come) {
         match stream.read(&mut piece) {
-            Ok(0) | Err(_) => return answer,
-            Ok(length) => answer.extend_from_slice(&piece[..length]),
+            Ok(0) => return,
+            Ok(length) => come.extend_from_slice(&piece[..length]),
+            Err(e) => {
+                let is_late = matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+                assert!(!is_late, "the answer hangs after {} bytes", come.len());
+                return;
+            }
         }
     }
 }

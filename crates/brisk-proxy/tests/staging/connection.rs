@@ -1,8 +1,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
-use super::Reply;
+use super::{HANG, Reply};
 
 /// A connection that lasts over several requests, and may be lost.
 pub struct Connection {
@@ -50,7 +49,7 @@ impl Connection {
             Some(stream) => stream,
             none => {
                 let stream = TcpStream::connect(self.address)?;
-                stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+                stream.set_read_timeout(Some(HANG))?;
                 none.insert(stream)
             }
         };

@@ -97,6 +97,15 @@ impl Program {
         Pid::from_child(&self.child)
     }
 
+    /// A number of `/-/metrics`, by its name and labels.
+    pub fn metric(&self, name: &str) -> Option<u64> {
+        let text = super::get(self.address, "/-/metrics").text();
+        let found = text
+            .lines()
+            .find_map(|found| found.strip_prefix(name)?.strip_prefix(' '))?;
+        found.parse().ok()
+    }
+
     /// The processes that it started.
     pub fn children(&self) -> Vec<Pid> {
         let own = self.pid().as_raw_nonzero();
