@@ -4,7 +4,7 @@ use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use brisk_http::CacheBody;
+use brisk_http::{BodyName, CacheBody};
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -31,6 +31,16 @@ impl Body {
         match body.is_end_stream() {
             true => empty(),
             false => Self::Other(body.map_err(Into::into).boxed_unsync()),
+        }
+    }
+}
+
+impl Body {
+    /// The name of the stored body, if this is all of it.
+    pub fn name(&self) -> Option<BodyName> {
+        match self {
+            Self::Cached(body) => body.name(),
+            Self::Other(_) => None,
         }
     }
 }

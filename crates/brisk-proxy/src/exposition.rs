@@ -51,6 +51,11 @@ pub fn text(numbers: &Snapshot, size: Option<CacheSize>) -> String {
             numbers.fetched,
         ),
         (
+            "brisk_proxy_rewritten_pages_total",
+            "Index pages that were rewritten for clients.",
+            numbers.rewritten,
+        ),
+        (
             "brisk_proxy_replaced_workers_total",
             "Workers that ended before their time.",
             numbers.replaced,

@@ -29,6 +29,7 @@ mod env;
 mod exposition;
 mod file_hosts;
 mod file_stream;
+mod form;
 mod guarded_stream;
 mod hop_by_hop;
 mod kind;

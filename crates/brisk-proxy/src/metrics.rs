@@ -118,6 +118,8 @@ pub struct Snapshot {
     pub fetched: u64,
     /// By host.
     pub upstreams: BTreeMap<String, UpstreamNumbers>,
+    /// Index pages that were rewritten.
+    pub rewritten: u64,
     /// Workers that ended before their time, and were replaced.
     pub replaced: u64,
 }
@@ -135,6 +137,7 @@ impl Snapshot {
         increase(&mut self.sent, other.sent);
         increase(&mut self.saved, other.saved);
         increase(&mut self.fetched, other.fetched);
+        increase(&mut self.rewritten, other.rewritten);
         increase(&mut self.replaced, other.replaced);
         for (host, numbers) in &other.upstreams {
             self.upstreams.entry(host.clone()).or_default().add(numbers);
@@ -150,6 +153,8 @@ fn increase(number: &mut u64, by: u64) {
 #[derive(Debug, Default)]
 pub struct Metrics {
     numbers: Mutex<(Snapshot, bool)>,
+    /// Held while the file is replaced, so that a later file has later numbers.
+    writing: Mutex<()>,
     /// The file of this worker, in the directory of all.
     file: Option<PathBuf>,
 }
@@ -212,6 +217,11 @@ impl Metrics {
     /// Counts bytes of an upstream's body.
     pub fn upstream_bytes(&self, bytes: usize) {
         self.change(|numbers| increase(&mut numbers.fetched, bytes as u64));
+    }
+
+    /// Counts an index page that was rewritten.
+    pub fn rewrote_page(&self) {
+        self.change(|numbers| increase(&mut numbers.rewritten, 1));
     }
 
     /// Counts a worker that was replaced.

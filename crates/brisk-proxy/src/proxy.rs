@@ -24,6 +24,7 @@ use crate::body::{Body, BodyError, empty};
 use crate::cached;
 use crate::file_hosts::FileHosts;
 use crate::file_stream::{self, Files, Piece};
+use crate::form::{Forms, Rules};
 use crate::guarded_stream::{Connection, InFlight, REFUSED};
 use crate::hop_by_hop::{self, Via};
 use crate::lasting::Lasting;
@@ -32,7 +33,7 @@ use crate::mapped_memory::MappedMemory;
 use crate::metrics::{Metrics, Outcome};
 use crate::own_pages::OwnPages;
 use crate::page::{self, Asked};
-use crate::preset::{self, Links};
+use crate::preset;
 use crate::problem::Problem;
 use crate::request_head::Refusal;
 
@@ -80,11 +81,13 @@ where
 /// Everything that answers a request.
 pub struct Proxy<F> {
     /// What stands where.
-    pub maps: Maps,
+    pub maps: Arc<Maps>,
     /// Who may ask.
     pub access: Access,
     /// The hosts of files that pages name.
     pub hosts: FileHosts,
+    /// The forms of index pages.
+    pub forms: Arc<Forms>,
     /// The hosts to which redirects are followed.
     pub follow: Vec<String>,
     /// The URL of the proxy, without a slash at its end.
@@ -325,19 +328,21 @@ impl<F: Fetch> Proxy<F> {
         let page = Url::parse(url).map_err(|_| {
             Problem::new(StatusCode::BAD_REQUEST, "the path cannot be part of a URL")
         })?;
-        let links = Links {
-            map,
-            maps: &self.maps,
-            hosts: &self.hosts,
+        let rules = |kind, coding| Rules {
+            map: map.clone(),
+            maps: Arc::clone(&self.maps),
+            hosts: self.hosts.clone(),
             page,
-            path: head.uri.path(),
-            proxy: &proxy,
+            path: head.uri.path().to_owned(),
+            proxy,
+            kind,
+            coding,
         };
         let asked = Asked {
             method: &head.method,
             headers: &head.headers,
         };
-        page::rewritten(&asked, &links, response).await
+        page::rewritten(&asked, &self.forms, map.kind(), response, rules).await
     }
 
     /// The request that goes on.
@@ -482,7 +487,7 @@ fn length(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// What the nearest cache did: caches add themselves at the end.
-fn last_status(headers: &HeaderMap) -> Cow<'_, str> {
+pub fn last_status(headers: &HeaderMap) -> Cow<'_, str> {
     let line = headers.get_all(CACHE_STATUS).iter().next_back();
     let text = line.map(|line| String::from_utf8_lossy(line.as_bytes()));
     match text {

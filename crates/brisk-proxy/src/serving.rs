@@ -18,6 +18,7 @@ use crate::access_log::AccessLog;
 use crate::cached;
 use crate::chosen_maps;
 use crate::file_hosts::FileHosts;
+use crate::form::Forms;
 use crate::guarded_stream;
 use crate::hop_by_hop::Via;
 use crate::map::{Maps, upstream_url};
@@ -76,8 +77,9 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
         Arc::clone(&metrics),
     )?;
     let layer = cached::layer(args, &maps, &secret, &directory)?;
+    let cache = Arc::clone(layer.cache());
     let proxy = Arc::new(Proxy {
-        maps,
+        maps: Arc::new(maps),
         access,
         hosts: FileHosts::new(secret.clone()),
         follow: args.follow.clone(),
@@ -85,8 +87,9 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
         fetch: layer.layer(upstream),
         via: Via::new(format!("brisk-{}", secret.sign("via", ""))),
         upload_limit: args.upload_limit,
-        mapped: MappedMemory::new(Arc::clone(layer.cache())),
-        pages: OwnPages::new(Arc::clone(layer.cache())),
+        forms: Arc::new(Forms::new(Arc::clone(&cache), Arc::clone(&metrics))),
+        mapped: MappedMemory::new(Arc::clone(&cache)),
+        pages: OwnPages::new(cache),
         metrics,
         log: AccessLog::open(args.log.as_deref())?,
     });

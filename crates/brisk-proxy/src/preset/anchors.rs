@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use super::{Unreadable, add};
+
 /// A `href` of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link<'a> {
@@ -16,8 +18,14 @@ pub enum Link<'a> {
 }
 
 /// Calls `replace` with each link, in order, and puts what it returns in place of its target.
-pub fn replace(page: &str, mut replace: impl FnMut(Link<'_>) -> Option<String>) -> String {
-    let mut new = String::with_capacity(page.len() + page.len() / 8);
+///
+/// What comes of it has at most `most` bytes.
+pub fn replace(
+    page: &str,
+    most: usize,
+    mut replace: impl FnMut(Link<'_>) -> Option<String>,
+) -> Result<Vec<u8>, Unreadable> {
+    let mut new = Vec::with_capacity(most.min(page.len() + page.len() / 8));
     let mut copied = 0;
     let mut at = 0;
     while let Some(open) = page.get(at..).and_then(|rest| rest.find('<')) {
@@ -55,14 +63,16 @@ pub fn replace(page: &str, mut replace: impl FnMut(Link<'_>) -> Option<String>) 
             false => Link::Anchor(&target),
         };
         if let Some(target) = replace(link) {
-            new.push_str(page.get(copied..href.start).unwrap_or_default());
+            let before = page.get(copied..href.start).unwrap_or_default();
+            add(&mut new, before.as_bytes(), most)?;
             // A target without quotes ends at a blank, and URLs have none.
-            new.push_str(&encoded(&target));
+            add(&mut new, encoded(&target).as_bytes(), most)?;
             copied = href.end;
         }
     }
-    new.push_str(page.get(copied..).unwrap_or_default());
-    new
+    let rest = page.get(copied..).unwrap_or_default();
+    add(&mut new, rest.as_bytes(), most)?;
+    Ok(new)
 }
 
 fn end_of(page: &str, from: usize, mark: &str) -> usize {
@@ -215,10 +225,22 @@ mod tests {
     use super::*;
 
     fn marked(page: &str) -> String {
-        replace(page, |link| match link {
+        let new = replace(page, 1000, |link| match link {
             Link::Anchor(target) => Some(format!("[{target}]")),
             Link::Base(target) => Some(format!("({target})")),
-        })
+        });
+        String::from_utf8(new.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_page_does_not_outgrow_its_bound() {
+        let page = "<a href=x>".repeat(10);
+        let grown = |most| replace(&page, most, |_| Some("y".repeat(9))).map(|new| new.len());
+        assert_eq!(grown(180), Ok(180));
+        assert!(grown(179).is_err());
+        // What grew must leave room for what stays.
+        let page = format!("<a href=x>{}", "y".repeat(100));
+        assert!(replace(&page, 110, |_| Some("yy".to_owned())).is_err());
     }
 
     #[test]
@@ -271,7 +293,7 @@ mod tests {
         let page = "<!-- c --><base href='a'><a href=\"b&#x26;\" data-x=y\u{e4}>t</a><script>x</script><a href=c>";
         for end in (0..=page.len()).filter(|end| page.is_char_boundary(*end)) {
             let cut = page.get(..end).unwrap();
-            assert_eq!(replace(cut, |_| None), cut);
+            assert_eq!(replace(cut, 1000, |_| None), Ok(cut.into()));
             marked(cut);
         }
     }

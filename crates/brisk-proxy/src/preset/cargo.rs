@@ -2,12 +2,12 @@
 
 use url::Url;
 
-use super::{Links, Unreadable, json_strings};
+use super::{Links, MOST_PAGE_BYTES, Unreadable, json_strings};
 
 const DOWNLOADS: &[json_strings::Step] = &[Some("dl")];
 
 pub fn rewrite(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
-    Ok(json_strings::replace(page, &[DOWNLOADS], |template| {
+    json_strings::replace(page, &[DOWNLOADS], MOST_PAGE_BYTES, |template| {
         let (fixed, rest) = split(template);
         let path = links.path_of(&Url::parse(fixed).ok()?)?;
         // A URL of a host alone gets a slash.
@@ -17,7 +17,7 @@ pub fn rewrite(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
         };
         let path = path.strip_suffix(slash).unwrap_or(&path);
         Some(format!("{}{path}{rest}", links.proxy))
-    })?)
+    })
 }
 
 /// The part before the segment that has the first place for a name, and the rest.

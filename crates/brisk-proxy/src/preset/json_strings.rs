@@ -2,15 +2,13 @@
 
 use std::ops::Range;
 
+use super::{Unreadable, add};
+
 /// The deepest nesting.
 const MOST_DEPTH: usize = 64;
 
-/// A text is no JSON, or is nested too deeply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotJson {
-    /// Where that was found.
-    pub at: usize,
-}
+/// The text is no JSON, or is nested too deeply.
+const NOT_JSON: Unreadable = Unreadable("it is no JSON");
 
 /// Where a string stands: what holds it.
 enum Holder {
@@ -22,15 +20,17 @@ enum Holder {
 /// A step from the whole text to a string in it. `None` stands for any key, or any place in an array.
 pub type Step = Option<&'static str>;
 
-/// Calls `replace` with each string that stands at one of `places`, and puts what it returns in its place.
+/// Calls `replace` with each string that stands at one of `places`, and puts what it returns in its place. What comes of it has
+/// at most `most` bytes.
 ///
 /// A key with an escape in it is no step of a place.
 pub fn replace(
     text: &[u8],
     places: &[&[Step]],
+    most: usize,
     mut replace: impl FnMut(&str) -> Option<String>,
-) -> Result<Vec<u8>, NotJson> {
-    let mut new = Vec::with_capacity(text.len());
+) -> Result<Vec<u8>, Unreadable> {
+    let mut new = Vec::with_capacity(most.min(text.len()));
     let mut copied = 0;
     let mut holders: Vec<Holder> = Vec::new();
     let mut at = 0;
@@ -39,7 +39,7 @@ pub fn replace(
         match byte {
             b'{' | b'[' => {
                 if holders.len() == MOST_DEPTH {
-                    return Err(NotJson { at });
+                    return Err(NOT_JSON);
                 }
                 holders.push(match byte {
                     b'{' => Holder::Object(None),
@@ -50,7 +50,7 @@ pub fn replace(
             b'}' | b']' => {
                 match (holders.pop(), byte) {
                     (Some(Holder::Object(None)), b'}') | (Some(Holder::Array), b']') => {}
-                    _ => return Err(NotJson { at }),
+                    _ => return Err(NOT_JSON),
                 }
                 value_ends(&mut holders);
                 at = next;
@@ -64,10 +64,11 @@ pub fn replace(
                         if is_at(text, &holders, places) {
                             let whole = text.get(at..end).unwrap_or_default();
                             let value: String =
-                                serde_json::from_slice(whole).map_err(|_| NotJson { at })?;
+                                serde_json::from_slice(whole).map_err(|_| NOT_JSON)?;
                             if let Some(value) = replace(&value) {
-                                new.extend_from_slice(text.get(copied..at).unwrap_or_default());
-                                new.extend(serde_json::to_vec(&value).map_err(|_| NotJson { at })?);
+                                add(&mut new, text.get(copied..at).unwrap_or_default(), most)?;
+                                let value = serde_json::to_vec(&value).map_err(|_| NOT_JSON)?;
+                                add(&mut new, &value, most)?;
                                 copied = end;
                             }
                         }
@@ -82,7 +83,7 @@ pub fn replace(
                 let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
                 let length = rest.iter().take_while(|byte| is_word(byte)).count();
                 if length == 0 || matches!(holders.last(), Some(Holder::Object(None))) {
-                    return Err(NotJson { at });
+                    return Err(NOT_JSON);
                 }
                 value_ends(&mut holders);
                 at += length;
@@ -90,9 +91,9 @@ pub fn replace(
         }
     }
     if !holders.is_empty() {
-        return Err(NotJson { at });
+        return Err(NOT_JSON);
     }
-    new.extend_from_slice(text.get(copied..).unwrap_or_default());
+    add(&mut new, text.get(copied..).unwrap_or_default(), most)?;
     Ok(new)
 }
 
@@ -104,14 +105,14 @@ fn value_ends(holders: &mut [Holder]) {
 }
 
 /// Behind the quote that ends the string at `start`.
-fn string_end(text: &[u8], start: usize) -> Result<usize, NotJson> {
+fn string_end(text: &[u8], start: usize) -> Result<usize, Unreadable> {
     let mut at = start + 1;
     loop {
         match text.get(at) {
             Some(b'"') => return Ok(at + 1),
             Some(b'\\') => at += 2,
             Some(_) => at += 1,
-            None => return Err(NotJson { at: start }),
+            None => return Err(NOT_JSON),
         }
     }
 }
@@ -136,8 +137,10 @@ fn is_at(text: &[u8], holders: &[Holder], places: &[&[Step]]) -> bool {
 mod tests {
     use super::*;
 
-    fn upper(text: &str, places: &[&[Step]]) -> Result<String, NotJson> {
-        let new = replace(text.as_bytes(), places, |value| Some(value.to_uppercase()));
+    fn upper(text: &str, places: &[&[Step]]) -> Result<String, Unreadable> {
+        let new = replace(text.as_bytes(), places, 1000, |value| {
+            Some(value.to_uppercase())
+        });
         new.map(|new| String::from_utf8(new).unwrap())
     }
 
@@ -185,5 +188,8 @@ mod tests {
             assert!(upper(text, &[]).is_err(), "{text}");
         }
         assert!(upper(&"[".repeat(1000), &[]).is_err());
+        let grown = |most| replace(b"[\"a\"]", &[&[None]], most, |_| Some("abc".to_owned()));
+        assert_eq!(grown(7), Ok(b"[\"abc\"]".into()));
+        assert!(grown(6).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Pages of indexes whose links must lead through the proxy.
 //!
 //! A preset says which answers are such pages, and which strings in them are links. Everything else stays byte by byte as it
-//! is. The cache keeps what the upstream sent; the form for clients is made from it for each answer.
+//! is. The cache keeps what the upstream sent, and the form for clients that is made of it.
 
 mod anchors;
 mod cargo;
@@ -17,6 +17,9 @@ use crate::map::{Map, Maps};
 
 /// Changes whenever the form of a page changes, so that clients do not keep the old one.
 pub const VERSION: u32 = 1;
+
+/// The most bytes of a page, and of its form: links can grow.
+pub const MOST_PAGE_BYTES: usize = 128 << 20;
 
 /// What a page is, as far as its links matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,10 +148,15 @@ impl Links<'_> {
     }
 }
 
-impl From<json_strings::NotJson> for Unreadable {
-    fn from(_: json_strings::NotJson) -> Self {
-        Self("it is no JSON")
+/// Adds to a form, which has at most so many bytes.
+fn add(form: &mut Vec<u8>, bytes: &[u8], most: usize) -> Result<(), Unreadable> {
+    if form.len().saturating_add(bytes.len()) > most {
+        return Err(Unreadable(
+            "it would have more than 128 MiB with links through this proxy",
+        ));
     }
+    form.extend_from_slice(bytes);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Registries of npm packages: `dist.tarball` of each version must be a whole URL.
 
-use super::{Links, Unreadable, json_strings};
+use super::{Links, MOST_PAGE_BYTES, Unreadable, json_strings};
 
 /// Of a package with all versions, and of a single version.
 const TARBALLS: [&[json_strings::Step]; 2] = [
@@ -14,9 +14,9 @@ pub fn may_be_page(rest: &str) -> bool {
 }
 
 pub fn rewrite(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
-    Ok(json_strings::replace(page, &TARBALLS, |link| {
+    json_strings::replace(page, &TARBALLS, MOST_PAGE_BYTES, |link| {
         links.whole_replacement(link)
-    })?)
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Indexes of Python packages: PEP 503 (HTML), PEP 691 (JSON), and PEP 658 with PEP 714 (metadata beside files).
 
 use super::anchors::{self, Link};
-use super::{Links, Unreadable, json_strings};
+use super::{Links, MOST_PAGE_BYTES, Unreadable, json_strings};
 
 /// The links of a page in JSON.
 const FILES: &[json_strings::Step] = &[Some("files"), None, Some("url")];
@@ -40,7 +40,7 @@ pub fn is_lasting(rest: &str) -> bool {
 pub fn rewrite_html(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
     let page = std::str::from_utf8(page).map_err(|_| Unreadable("it is not UTF-8"))?;
     let mut base = links.page.clone();
-    let new = anchors::replace(page, |link| match link {
+    anchors::replace(page, MOST_PAGE_BYTES, |link| match link {
         Link::Anchor(target) => links.replacement(&base, target),
         Link::Base(target) => {
             base = links.page.join(target).ok()?;
@@ -51,13 +51,13 @@ pub fn rewrite_html(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadabl
                     .unwrap_or_else(|| links.path.to_owned()),
             )
         }
-    });
-    Ok(new.into_bytes())
+    })
 }
 
 pub fn rewrite_json(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
-    let new = json_strings::replace(page, &[FILES], |link| links.replacement(&links.page, link));
-    Ok(new?)
+    json_strings::replace(page, &[FILES], MOST_PAGE_BYTES, |link| {
+        links.replacement(&links.page, link)
+    })
 }
 
 #[cfg(test)]

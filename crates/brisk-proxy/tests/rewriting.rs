@@ -1,0 +1,217 @@
+//! When index pages are rewritten: once, and not for an answer whose form the client or the cache has.
+
+mod staging;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use staging::{Answer, HANG, Program, Reply, Upstream, exchange, get, get_with, request};
+
+const REWRITTEN: &str = "brisk_proxy_rewritten_pages_total";
+
+/// A page with so many links to files of another host.
+fn page(links: usize) -> String {
+    let link = |n| format!("<a href=\"https://files.example/packages/six-{n}.tar.gz\">six</a>\n");
+    (0..links).map(link).collect()
+}
+
+/// An index whose pages all are `page`, fresh for as long as `control` says.
+fn index(control: &'static str, page: String) -> Upstream {
+    Upstream::start(move |asked| {
+        let fields = [
+            ("content-type", "text/html"),
+            ("cache-control", control),
+            ("etag", "\"upstream\""),
+        ];
+        match asked.headers.contains_key("if-none-match") {
+            true => Answer::of(304, &fields, ""),
+            false => Answer::of(200, &fields, page.clone()),
+        }
+    })
+}
+
+fn start(home: &Arc<tempfile::TempDir>, index: &Upstream) -> Program {
+    let map = format!("/py=python:{}", index.url());
+    Program::start_with(Arc::clone(home), &["--map", &map], &[])
+}
+
+fn home() -> Arc<tempfile::TempDir> {
+    Arc::new(tempfile::tempdir().unwrap())
+}
+
+#[test]
+fn a_page_is_rewritten_once() {
+    // A short one, and one that is sent from its file.
+    for links in [10, 3_000] {
+        let index = index("max-age=600", page(links));
+        let home = home();
+        let proxy = start(&home, &index);
+        let clients: Vec<_> = (0..8)
+            .map(|_| {
+                let address = proxy.address;
+                std::thread::spawn(move || get(address, "/py/six/"))
+            })
+            .collect();
+        let mut replies = clients.into_iter().map(|client| client.join().unwrap());
+        let first = replies.next().unwrap();
+        assert_eq!(first.text().matches("/py/~files/").count(), links);
+        assert!(replies.all(|reply| reply.body == first.body));
+        let known = [("if-none-match", first.field("etag"))];
+        for proxy in [&proxy, &start(&home, &index)] {
+            let warm = get(proxy.address, "/py/six/");
+            assert_eq!((warm.status, &warm.body), (200, &first.body));
+            let head = request(proxy.address, "HEAD", "/py/six/", &[], b"");
+            assert_eq!(head.field("content-length"), first.body.len().to_string());
+            assert_eq!(get_with(proxy.address, "/py/six/", &known).status, 304);
+            // The upstream says that the page holds.
+            let asked = index.asked().len();
+            let anew = get_with(proxy.address, "/py/six/", &[("cache-control", "no-cache")]);
+            assert_eq!((anew.status, &anew.body), (200, &first.body));
+            assert_eq!(index.asked().len(), asked + 1);
+            // Links are paths, so the name of the proxy makes no difference.
+            let other = get_with(proxy.address, "/py/six/", &[("host", "other.example")]);
+            assert_eq!(other.body, first.body);
+        }
+        assert_eq!(proxy.metric(REWRITTEN), Some(1));
+        assert_eq!(start(&home, &index).metric(REWRITTEN), Some(0));
+    }
+}
+
+#[test]
+fn a_page_that_has_changed_is_rewritten_again() {
+    let version = Arc::new(AtomicUsize::new(1));
+    let links = Arc::clone(&version);
+    let index = Upstream::start(move |_| {
+        let fields = [
+            ("content-type", "text/html"),
+            ("cache-control", "max-age=0"),
+        ];
+        Answer::of(200, &fields, page(links.load(Ordering::Relaxed)))
+    });
+    let proxy = start(&home(), &index);
+    // Beyond the time for which a stale page is used, so each request asks.
+    let get = || get_with(proxy.address, "/py/six/", &[("cache-control", "no-cache")]);
+    let mut tags = Vec::new();
+    for links in [1, 2, 2, 1] {
+        version.store(links, Ordering::Relaxed);
+        let reply = get();
+        assert_eq!(reply.text(), {
+            let link = reply.text().lines().next().unwrap().to_owned() + "\n";
+            (0..links)
+                .map(|n| link.replace("six-0", &format!("six-{n}")))
+                .collect::<String>()
+        });
+        tags.push(reply.field("etag").to_owned());
+    }
+    assert!(tags[0] != tags[1] && tags[1] == tags[2] && tags[0] == tags[3]);
+    // The newest form took the place of the one before.
+    assert_eq!(proxy.metric(REWRITTEN), Some(3));
+}
+
+#[test]
+fn the_form_of_a_page_that_is_not_stored_is_not_kept() {
+    let index = index("no-store", page(10));
+    let home = home();
+    let proxy = start(&home, &index);
+    let first = get(proxy.address, "/py/six/");
+    assert_eq!(get(proxy.address, "/py/six/").body, first.body);
+    assert_eq!(proxy.metric(REWRITTEN), Some(2));
+    // The tag is asked before the page is rewritten.
+    let known = [("if-none-match", first.field("etag"))];
+    assert_eq!(get_with(proxy.address, "/py/six/", &known).status, 304);
+    assert_eq!(proxy.metric(REWRITTEN), Some(2));
+    assert!(!has(home.path(), b"six-9.tar.gz"));
+}
+
+#[test]
+fn that_a_page_cannot_be_rewritten_is_kept() {
+    let index = Upstream::start(|_| {
+        let fields = [
+            ("content-type", "application/json"),
+            ("cache-control", "max-age=600"),
+        ];
+        Answer::of(200, &fields, "<no JSON>")
+    });
+    let proxy = start(&home(), &index);
+    for _ in 0..3 {
+        let reply = get(proxy.address, "/py/six/");
+        assert_eq!(reply.status, 502);
+        assert!(
+            reply
+                .text()
+                .contains("cannot be rewritten, because it is no JSON"),
+            "{}",
+            reply.text()
+        );
+    }
+    assert_eq!(proxy.metric(REWRITTEN), Some(1));
+}
+
+#[test]
+fn a_form_that_is_damaged_is_made_again() {
+    for links in [10, 3_000] {
+        let index = index("max-age=600", page(links));
+        let home = home();
+        let proxy = start(&home, &index);
+        let first = get(proxy.address, "/py/six/");
+        drop(proxy);
+        // Of page and form, only the form has this.
+        let mark = b"files.example/packages/six-7.tar.gz";
+        damage(home.path(), &[b"/https/", &mark[..]].concat());
+        let proxy = start(&home, &index);
+        // A long one is checked when it is sent, so the answer breaks off, and the next ones are right.
+        let get = || {
+            let text = b"GET /py/six/ HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+            let reply = Reply::read(&exchange(proxy.address, text), true)?.0;
+            reply.whole.then_some(reply.body)
+        };
+        let begun = Instant::now();
+        let body = loop {
+            match get() {
+                Some(body) => break body,
+                None => assert!(links > 10 && begun.elapsed() < HANG),
+            }
+        };
+        assert!(body == first.body);
+        assert_eq!(proxy.metric(REWRITTEN), Some(1));
+    }
+}
+
+/// All files below a directory.
+fn files(directory: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found
+}
+
+fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    bytes.windows(part.len()).position(|window| window == part)
+}
+
+fn has(directory: &Path, part: &[u8]) -> bool {
+    let found = |path: &std::path::PathBuf| position(&fs::read(path).unwrap(), part).is_some();
+    files(directory).iter().any(found)
+}
+
+/// Changes a byte where a file has `part`.
+fn damage(directory: &Path, part: &[u8]) {
+    let mut places = 0;
+    for path in files(directory) {
+        let mut bytes = fs::read(&path).unwrap();
+        if let Some(at) = position(&bytes, part) {
+            bytes[at] ^= 1;
+            fs::write(&path, bytes).unwrap();
+            places += 1;
+        }
+    }
+    assert_eq!(places, 1);
+}
