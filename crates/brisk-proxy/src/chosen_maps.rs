@@ -21,8 +21,8 @@ pub fn choose(args: &ProxyArgs, listen: &[SocketAddr]) -> anyhow::Result<(Maps, 
         maps.push(Map::parse(text).with_context(|| format!("--map {prefix}"))?);
     }
     let surroundings = Surroundings::real()?;
-    let mut find = |kind: Kind| -> anyhow::Result<()> {
-        for (map, place) in discovery::maps(kind, &surroundings)? {
+    let mut find = |kind: Kind, is_asked_for: bool| -> anyhow::Result<()> {
+        for (map, place) in discovery::maps(kind, &surroundings, is_asked_for)? {
             if is_own(&map, listen) {
                 bail!(
                     "{place} leads to this proxy itself; say --preset {}=URL with the URL that was there before",
@@ -45,7 +45,7 @@ pub fn choose(args: &ProxyArgs, listen: &[SocketAddr]) -> anyhow::Result<(Maps, 
             format!("--preset {name}: allowed are python, npm, cargo, go and apt")
         })?;
         let Some(url) = url else {
-            find(kind).with_context(|| format!("--preset {name}"))?;
+            find(kind, true).with_context(|| format!("--preset {name}"))?;
             continue;
         };
         let map = match kind {
@@ -57,7 +57,7 @@ pub fn choose(args: &ProxyArgs, listen: &[SocketAddr]) -> anyhow::Result<(Maps, 
     if args.map.is_empty() && args.preset.is_empty() {
         let mut missing = Vec::new();
         for kind in Kind::PRESETS {
-            if let Err(e) = find(kind) {
+            if let Err(e) = find(kind, false) {
                 missing.push(format!("{}: {e:#}", kind.name()));
             }
         }

@@ -5,6 +5,7 @@ mod staging;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -188,7 +189,7 @@ fn wrong_arguments_say_what_is_allowed() {
         ),
         (
             &["--preset", "python"],
-            "--preset python: neither pip nor uv names an index in its configuration",
+            "--preset python: neither pip nor uv names an index; install one of them",
         ),
         (
             &["--map", "/=https://h", "--ttl", "x"],
@@ -199,7 +200,7 @@ fn wrong_arguments_say_what_is_allowed() {
             "cannot listen at",
         ),
     ] {
-        let (code, _, message) = outcome(home.path(), args, &[]);
+        let (code, _, message) = outcome(home.path(), args, &[("PATH", "/none")]);
         assert_eq!(code, Some(2), "{message}");
         assert!(message.contains(expected), "{args:?}: {message}");
         assert!(!message.contains("secret"), "{message}");
@@ -248,6 +249,54 @@ fn clients_of_this_system_say_what_is_served() {
     assert!(
         message.contains("PIP_INDEX_URL leads to this proxy itself"),
         "{message}"
+    );
+}
+
+#[test]
+fn clients_without_configuration_say_their_defaults() {
+    let upstream = Upstream::start(|asked| Answer::of(200, &[], asked.target.clone()));
+    let home = Arc::new(tempfile::tempdir().unwrap());
+    let url = upstream.url();
+    for (name, script) in [
+        (
+            "pip",
+            format!("echo ' --index-url <url>  Base URL (default\n  {url}/simple). It'"),
+        ),
+        (
+            "cargo",
+            format!(
+                "[ \"$CARGO_HTTP_PROXY\" ] && echo 'failed to download from `{url}/crates/config.json`' >&2; exit 101"
+            ),
+        ),
+    ] {
+        let path = home.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = [("PATH", home.path().to_str().unwrap())];
+    let args = ["--preset", "python", "--preset", "cargo"];
+    let proxy = Program::start_with(Arc::clone(&home), &args, &path);
+    for note in [
+        "/python/ comes from the default of pip",
+        "/cargo/ comes from the default of cargo",
+    ] {
+        assert!(proxy.messages().contains(note), "{}", proxy.messages());
+    }
+    assert_eq!(get(proxy.address, "/python/six/").text(), "/simple/six/");
+    assert_eq!(
+        get(proxy.address, "/cargo/se/rd/serde").text(),
+        "/crates/se/rd/serde"
+    );
+    // Who does not ask for it is served what is configured.
+    let mut command = command(home.path());
+    command.args(["--listen", "127.0.0.1:0"]).envs(path);
+    let messages = match Program::try_spawn(home, command) {
+        Ok(proxy) => proxy.messages(),
+        Err(messages) => messages,
+    };
+    assert!(
+        messages.contains("python: neither pip nor uv names an index"),
+        "{messages}"
     );
 }
 

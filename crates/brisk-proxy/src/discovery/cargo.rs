@@ -114,10 +114,37 @@ pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {
     Ok(Some(Found::new(sparse, place)))
 }
 
+/// The sparse index that cargo has built in. It names it only where it cannot reach it, so it is sent through a proxy that
+/// does not exist.
+pub fn default(surroundings: &Surroundings) -> Option<Found> {
+    let no_network = [
+        ("CARGO_HTTP_PROXY", "http://127.0.0.1:9"),
+        ("CARGO_NET_RETRY", "0"),
+        ("CARGO_TERM_COLOR", "never"),
+    ];
+    let complaint = surroundings.complaint("cargo", &["search", "x"], &no_network)?;
+    Some(Found::new(index_of(&complaint)?, "the default of cargo"))
+}
+
+/// The index in "failed to download from `URL/config.json`".
+fn index_of(complaint: &str) -> Option<&str> {
+    let (before, _) = complaint.split_once("/config.json`")?;
+    let (_, url) = before.rsplit_once('`')?;
+    url.starts_with("http").then_some(url)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn cargo_complains_of_its_index() {
+        let complaint = "error: download of config.json failed\n\nCaused by:\n  failed to download from \
+                         `https://index.example/a/config.json`\n\nCaused by:\n  [7] Could not connect";
+        assert_eq!(index_of(complaint), Some("https://index.example/a"));
+        assert_eq!(index_of("error: no `x`"), None);
+    }
 
     #[test]
     fn replacements_are_followed() {

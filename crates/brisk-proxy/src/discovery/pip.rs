@@ -1,4 +1,4 @@
-use super::{Found, Surroundings, ini};
+use super::{Found, Surroundings, ini, url_behind};
 
 /// The index of pip: `PIP_INDEX_URL`, else `index-url` in its files, the nearest first.
 pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {
@@ -30,6 +30,15 @@ pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {
         }
     }
     Ok(None)
+}
+
+/// The index that pip has built in, as its help says.
+pub fn default(surroundings: &Surroundings) -> Option<Found> {
+    ["pip", "pip3"].into_iter().find_map(|pip| {
+        let help = surroundings.ask(pip, &["install", "--help"])?;
+        let url = url_behind(&help, "--index-url")?;
+        Some(Found::new(url, format!("the default of {pip}")))
+    })
 }
 
 #[cfg(test)]

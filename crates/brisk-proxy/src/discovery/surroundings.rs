@@ -98,7 +98,27 @@ impl Surroundings {
         }
     }
 
-    /// What a client prints, on one line. None if it does not exist or fails.
+    /// What a client says on stderr when it fails with these variables. None if it does not exist or does not fail.
+    pub fn complaint(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Option<String> {
+        if !self.programs {
+            return None;
+        }
+        let output = Command::new(program)
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .output()
+            .ok()?;
+        let text = String::from_utf8(output.stderr).ok()?;
+        (!output.status.success()).then_some(text)
+    }
+
+    /// What a client prints. None if it does not exist or fails.
     pub fn ask(&self, program: &str, arguments: &[&str]) -> Option<String> {
         if !self.programs {
             return None;

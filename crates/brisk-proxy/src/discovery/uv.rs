@@ -1,7 +1,7 @@
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::{Found, Surroundings};
+use super::{Found, Surroundings, url_behind};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
@@ -68,6 +68,13 @@ fn without_name(value: &str) -> &str {
         Some((name, url)) if !name.contains([':', '/']) => url,
         _ => value,
     }
+}
+
+/// The index that uv has built in, as its help says.
+pub fn default(surroundings: &Surroundings) -> Option<Found> {
+    let help = surroundings.ask("uv", &["pip", "install", "--help"])?;
+    let url = url_behind(&help, "--default-index")?;
+    Some(Found::new(url, "the default of uv"))
 }
 
 #[cfg(test)]
