@@ -329,8 +329,8 @@ impl Rules {
     fn digest(&self) -> u128 {
         // Links to files of Python are paths, so all names of the proxy have one form.
         let proxy = match self.kind {
-            PageKind::PythonHtml | PageKind::PythonJson => "",
-            PageKind::Npm | PageKind::Cargo => &self.proxy,
+            PageKind::PythonHtml | PageKind::PythonJson | PageKind::PythonUntyped => "",
+            PageKind::Npm | PageKind::NpmUntyped | PageKind::Cargo => &self.proxy,
         };
         let mut text = format!(
             "{}\n{}\n{}\n{proxy}\n{:?}\n{:?}\n",

@@ -50,14 +50,14 @@ pub struct Asked<'a> {
 pub async fn rewritten(
     asked: &Asked<'_>,
     forms: &Arc<Forms>,
-    map: Kind,
+    (map, rest): (Kind, &str),
     response: Response<Body>,
     rules: impl FnOnce(PageKind, Coding) -> Rules,
 ) -> Result<Response<Body>, Problem> {
     let content_type = response.headers().get(CONTENT_TYPE);
     let content_type = content_type.map(|kind| String::from_utf8_lossy(kind.as_bytes()));
     let kind = match response.status() {
-        StatusCode::OK => page_kind(map, &content_type.unwrap_or_default()),
+        StatusCode::OK => page_kind(map, rest, &content_type.unwrap_or_default()),
         _ => None,
     };
     let Some(kind) = kind else {

@@ -251,7 +251,7 @@ impl<F: Fetch> Proxy<F> {
         hop_by_hop::remove(response.headers_mut());
         let version = response.version();
         if may_be_page {
-            response = self.page(map, head, &url, response).await?;
+            response = self.page((map, rest), head, &url, response).await?;
         }
         self.via.add(response.headers_mut(), version);
         // The connection of the client has a version of its own.
@@ -316,7 +316,7 @@ impl<F: Fetch> Proxy<F> {
     /// The form of an index page for this client, if the answer is one.
     async fn page(
         &self,
-        map: &Map,
+        (map, rest): (&Map, &str),
         head: &Parts,
         url: &str,
         response: Response<Body>,
@@ -342,7 +342,7 @@ impl<F: Fetch> Proxy<F> {
             method: &head.method,
             headers: &head.headers,
         };
-        page::rewritten(&asked, &self.forms, map.kind(), response, rules).await
+        page::rewritten(&asked, &self.forms, (map.kind(), rest), response, rules).await
     }
 
     /// The request that goes on.

@@ -180,6 +180,43 @@ fn a_form_that_is_damaged_is_made_again() {
     }
 }
 
+/// Servers of files do not know what an index is.
+#[test]
+fn pages_without_a_type_are_known_by_their_first_byte() {
+    let html = page(1);
+    let json = r#" {"files":[{"url":"https://files.example/six-1.whl"}]}"#;
+    let package = r#"{"dist":{"tarball":"https://files.example/six-1.tgz"}}"#;
+    let pages = [html.as_str(), json, package, "neither"].map(str::to_owned);
+    let index = Upstream::start(move |asked| {
+        let number: usize = asked.target[1..2].parse().unwrap();
+        let fields = [("content-type", "application/octet-stream")];
+        match asked.target.contains("untyped") {
+            true => Answer::of(200, &[], pages[number].clone()),
+            false => Answer::of(200, &fields, pages[number].clone()),
+        }
+    });
+    let maps = ["python", "npm"].map(|kind| format!("/{kind}={kind}:{}", index.url()));
+    let proxy = Program::start(&["--map", &maps[0], "--map", &maps[1]]);
+    for (target, is_rewritten) in [
+        ("/python/0/", true),
+        ("/python/1/", true),
+        ("/python/1/untyped.json", true),
+        ("/python/0/installer.exe", false),
+        ("/python/3/", false),
+        ("/npm/2", true),
+        ("/npm/2-untyped", true),
+        ("/npm/3", false),
+    ] {
+        let reply = get(proxy.address, target);
+        assert_eq!(reply.status, 200, "{target}");
+        assert_eq!(
+            reply.text().contains("~files"),
+            is_rewritten,
+            "{target}: {reply:?}"
+        );
+    }
+}
+
 /// All files below a directory.
 fn files(directory: &Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();

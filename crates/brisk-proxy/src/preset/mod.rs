@@ -28,8 +28,12 @@ pub enum PageKind {
     PythonHtml,
     /// JSON of a Python index (PEP 691).
     PythonJson,
+    /// One of both, or a file: the server of files does not know.
+    PythonUntyped,
     /// A package of an npm registry.
     Npm,
+    /// The same, or a file.
+    NpmUntyped,
     /// `config.json` of a sparse index.
     Cargo,
 }
@@ -44,8 +48,8 @@ pub fn may_be_page(kind: Kind, rest: &str) -> bool {
     }
 }
 
-/// What the answer is, by its type. None: it has no links that matter.
-pub fn page_kind(kind: Kind, content_type: &str) -> Option<PageKind> {
+/// What the answer to this path is, by its type. None: it has no links that matter.
+pub fn page_kind(kind: Kind, rest: &str, content_type: &str) -> Option<PageKind> {
     let essence = content_type
         .split(';')
         .next()
@@ -61,6 +65,14 @@ pub fn page_kind(kind: Kind, content_type: &str) -> Option<PageKind> {
         }
         (Kind::Npm, "application/json" | "application/vnd.npm.install-v1+json") => {
             Some(PageKind::Npm)
+        }
+        (Kind::Python, "" | "application/octet-stream" | "binary/octet-stream") => {
+            // A file that has any other name may be too long for a page.
+            let is_named_so = rest.ends_with('/') || rest.ends_with("json");
+            is_named_so.then_some(PageKind::PythonUntyped)
+        }
+        (Kind::Npm, "" | "application/octet-stream" | "binary/octet-stream") => {
+            Some(PageKind::NpmUntyped)
         }
         // Servers of files say what they like.
         (Kind::Cargo, _) => Some(PageKind::Cargo),
@@ -139,11 +151,16 @@ impl Links<'_> {
 
     /// The form of a page for clients.
     pub fn rewrite(&self, kind: PageKind, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
-        match kind {
-            PageKind::PythonHtml => python::rewrite_html(self, page),
-            PageKind::PythonJson => python::rewrite_json(self, page),
-            PageKind::Npm => npm::rewrite(self, page),
-            PageKind::Cargo => cargo::rewrite(self, page),
+        match (kind, page.trim_ascii_start().first()) {
+            (PageKind::PythonHtml, _) | (PageKind::PythonUntyped, Some(b'<')) => {
+                python::rewrite_html(self, page)
+            }
+            (PageKind::PythonJson, _) | (PageKind::PythonUntyped, Some(b'{')) => {
+                python::rewrite_json(self, page)
+            }
+            (PageKind::Npm, _) | (PageKind::NpmUntyped, Some(b'{')) => npm::rewrite(self, page),
+            (PageKind::PythonUntyped | PageKind::NpmUntyped, _) => Ok(page.to_vec()),
+            (PageKind::Cargo, _) => cargo::rewrite(self, page),
         }
     }
 }
