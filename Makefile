@@ -137,7 +137,7 @@ launches: deps all
 	lab/deps --auto
 	lab/launches $(BRISK) $(TREES) $(OUT) $(RUNS)
 
-# Measures brisk proxy against nginx and a distant package index, its memory, and a 304: 10 to 15 minutes on a machine that
+# Measures brisk proxy against nginx and a distant package index, its memory, pages and a 304: 15 to 20 minutes on a machine that
 # does nothing else, and 11 GB of disk. The raw run goes to PROXY_OUT, and none is overwritten.
 PROXY_OUT ?= target/proxy-figures
 proxy-figures:

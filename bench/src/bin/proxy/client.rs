@@ -57,6 +57,17 @@ impl Client {
         })
     }
 
+    /// Gets a path, and returns the fields and the body.
+    pub async fn body(&mut self, path: &str) -> Result<(HeaderMap, Bytes)> {
+        let (head, body) = self.ask(path).await?.into_parts();
+        ensure!(
+            head.status == StatusCode::OK,
+            "{path}: found status {}",
+            head.status
+        );
+        Ok((head.headers, body.collect().await?.to_bytes()))
+    }
+
     /// Gets a path whose body has this length, and forgets it.
     pub async fn drain(&mut self, path: &str, expected: u64) -> Result<()> {
         let (head, mut body) = self.ask(path).await?.into_parts();

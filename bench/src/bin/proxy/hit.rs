@@ -32,7 +32,7 @@ struct Hits {
 }
 
 /// Prints the totals of a run of wrk.
-const SCRIPT: &str = "\
+pub const SCRIPT: &str = "\
 function done(summary)
     local e = summary.errors
     local bad = e.connect + e.read + e.write + e.status + e.timeout
@@ -68,7 +68,7 @@ pub fn measure(bench: &mut Bench, runtime: &Runtime, setting: &Setting<'_>) -> R
                     let before = server.processor_seconds()?;
                     let begun = Instant::now();
                     let url = format!("http://{address}{path}");
-                    let (requests, bytes) = wrk(&url, connections, setting.seconds, script)?;
+                    let (requests, bytes) = wrk(&url, connections, setting.seconds, script, &[])?;
                     let seconds = begun.elapsed().as_secs_f64();
                     let processor_seconds = server.processor_seconds()? - before;
                     ensure!(origin.asked() == asked, "the cache asked the origin");
@@ -112,7 +112,7 @@ pub fn measure(bench: &mut Bench, runtime: &Runtime, setting: &Setting<'_>) -> R
 }
 
 /// Brings a path into a cache, and compares what the cache then has.
-async fn check(cache: &Cache, origin: &Origin, path: &str) -> Result<()> {
+pub async fn check(cache: &Cache, origin: &Origin, path: &str) -> Result<()> {
     let mut client = Client::connect(cache.address).await?;
     let expected = origin.digest(path).context("the origin has no such path")?;
     let begun = Instant::now();
@@ -135,11 +135,18 @@ async fn check(cache: &Cache, origin: &Origin, path: &str) -> Result<()> {
 }
 
 /// Returns the numbers of answers and of their bytes.
-fn wrk(url: &str, connections: u32, seconds: u64, script: &Path) -> Result<(u64, u64)> {
+pub fn wrk(
+    url: &str,
+    connections: u32,
+    seconds: u64,
+    script: &Path,
+    fields: &[&str],
+) -> Result<(u64, u64)> {
     let output = Command::new("wrk")
         .args(["--threads", "1", "--timeout", "30s"])
         .args(["--connections", &connections.to_string()])
         .args(["--duration", &format!("{seconds}s")])
+        .args(fields.iter().flat_map(|field| ["--header", field]))
         .arg("--script")
         .args([script.as_os_str(), url.as_ref()])
         .output()

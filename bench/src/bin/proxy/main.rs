@@ -12,6 +12,7 @@ mod frozen;
 mod hit;
 mod memory;
 mod origin;
+mod page;
 mod process;
 mod revalidation;
 
@@ -23,12 +24,16 @@ use anyhow::{Context, Result};
 use brisk_bench::{Bench, Machine, Tool};
 use clap::{Parser, ValueEnum};
 
-/// Measure brisk proxy: hit, compile, memory, 304.
+/// Measure brisk proxy: hit, page, compile, memory, 304.
 #[derive(Parser)]
 struct Args {
     /// The release binary of brisk-proxy
     #[arg(long, value_name = "PATH")]
     proxy: PathBuf,
+
+    /// An older release binary of brisk-proxy, for which pages are measured in the same run
+    #[arg(long, value_name = "PATH")]
+    before: Option<PathBuf>,
 
     /// The program uv
     #[arg(long, value_name = "PATH")]
@@ -83,6 +88,8 @@ struct Args {
 enum Figure {
     /// Answers from the cache, 1 KB and 10 MB
     Hit,
+    /// Answers from the cache, an index page of 2 MB, and small hits beside it
+    Page,
     /// `uv pip compile`
     Compile,
     /// Private memory with 1,000 connections
@@ -95,6 +102,7 @@ enum Figure {
 /// What all figures use.
 struct Setting<'a> {
     proxy: &'a Path,
+    before: Option<&'a Path>,
     work: &'a Path,
     processors: usize,
     runs: usize,
@@ -126,7 +134,15 @@ fn run(args: &Args) -> Result<()> {
     let now = jiff::Timestamp::now();
     let proxy = Tool::find("brisk-proxy", Some(&args.proxy), "--version", 0)?;
     let mut tools = vec![proxy];
-    if wanted(Figure::Hit) {
+    if let Some(before) = &args.before {
+        tools.push(Tool::find(
+            "brisk-proxy before",
+            Some(before),
+            "--version",
+            0,
+        )?);
+    }
+    if wanted(Figure::Hit) || wanted(Figure::Page) {
         for (name, flag) in [("nginx", "-v"), ("wrk", "-v")] {
             tools.push(Tool::find(name, None, flag, 0)?);
         }
@@ -149,6 +165,7 @@ fn run(args: &Args) -> Result<()> {
     let program = args.proxy.canonicalize()?;
     let setting = Setting {
         proxy: &program,
+        before: args.before.as_deref(),
         work: work.path(),
         processors,
         runs: args.runs.into(),
@@ -156,6 +173,9 @@ fn run(args: &Args) -> Result<()> {
     };
     if wanted(Figure::Hit) {
         hit::measure(&mut bench, &runtime, &setting)?;
+    }
+    if wanted(Figure::Page) {
+        page::measure(&mut bench, &runtime, &setting)?;
     }
     if wanted(Figure::Revalidation) {
         revalidation::measure(&mut bench, &setting)?;

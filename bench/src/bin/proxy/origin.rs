@@ -62,17 +62,45 @@ impl Origin {
         self.asked.load(Ordering::Relaxed)
     }
 
+    /// The index page at `/py/numpy/`.
+    pub fn page(&self) -> String {
+        page()
+    }
+
     /// The digest of what a path has.
     pub fn digest(&self, path: &str) -> Option<blake3::Hash> {
         body(path, &self.template).map(|body| blake3::hash(&body))
     }
 }
 
-/// `/small`, `/large`, and `/fill/NUMBER/LENGTH`, which begins with the number.
+/// A page of 2 MB, as an index has it for a package with many files.
+fn page() -> String {
+    let mut page = "<!DOCTYPE html>\n<html><body>\n<h1>Links for numpy</h1>\n".to_owned();
+    for n in 0..4_500 {
+        let digest = blake3::hash(&u32::to_le_bytes(n)).to_hex();
+        let (a, rest) = digest.split_at(2);
+        let (b, rest) = rest.split_at(2);
+        let name = format!(
+            "numpy-{}.{}.{}-cp312-cp312-manylinux_2_17_x86_64.whl",
+            n % 3,
+            n / 30,
+            n % 30
+        );
+        page += &format!(
+            "<a href=\"https://files.example/packages/{a}/{b}/{rest}/{name}#sha256={digest}\" \
+             data-requires-python=\"&gt;=3.9\" data-dist-info-metadata=\"sha256={digest}\" \
+             data-core-metadata=\"sha256={digest}\">{name}</a><br />\n"
+        );
+    }
+    page + "</body></html>\n"
+}
+
+/// `/small`, `/large`, `/py/numpy/`, and `/fill/NUMBER/LENGTH`, which begins with the number.
 fn body(path: &str, template: &Bytes) -> Option<Bytes> {
     match path {
         "/small" => Some(template.slice(..SMALL)),
         "/large" => Some(template.clone()),
+        "/py/numpy/" => Some(page().into()),
         _ => {
             let (number, len) = path.strip_prefix("/fill/")?.split_once('/')?;
             let (number, len) = (number.parse::<u64>().ok()?, len.parse::<usize>().ok()?);
@@ -90,9 +118,13 @@ fn answer(path: &str, template: &Bytes) -> Response<Full<Bytes>> {
         None => *response.status_mut() = StatusCode::NOT_FOUND,
     }
     let headers = response.headers_mut();
+    let kind = match path.ends_with('/') {
+        true => "text/html",
+        false => "application/octet-stream",
+    };
     for (name, value) in [
         ("cache-control", "max-age=86400"),
-        ("content-type", "application/octet-stream"),
+        ("content-type", kind),
         ("etag", "\"1\""),
         ("last-modified", "Tue, 24 Nov 2026 00:00:00 GMT"),
     ] {
