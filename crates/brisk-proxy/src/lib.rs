@@ -24,6 +24,7 @@ mod body;
 mod cached;
 mod chosen_maps;
 mod chunks;
+mod connector;
 mod discovery;
 mod env;
 mod exposition;

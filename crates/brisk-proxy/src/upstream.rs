@@ -22,6 +22,7 @@ use tokio::time::Sleep;
 use tower_service::Service;
 
 use crate::body::{Body, BodyError};
+use crate::connector::Connector;
 use crate::lasting::{self, Lasting};
 use crate::metrics::Metrics;
 
@@ -43,7 +44,7 @@ pub struct Upstream(Arc<Parts>);
 
 /// Each request of a client makes a copy of the service, and most ask no upstream.
 struct Parts {
-    client: Client<HttpsConnector<HttpConnector>, Body>,
+    client: Client<HttpsConnector<Connector>, Body>,
     patience: Patience,
     metrics: Arc<Metrics>,
 }
@@ -86,7 +87,7 @@ impl Upstream {
             .https_or_http()
             .enable_http1()
             .enable_http2()
-            .wrap_connector(connector);
+            .wrap_connector(Connector::new(connector));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())

@@ -2,6 +2,8 @@
 
 mod staging;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
@@ -48,6 +50,87 @@ fn a_trusted_upstream_is_asked_over_tls() {
     assert_eq!((reply.status, reply.text().as_str()), (200, "/x"));
     // The protocol was agreed on: HTTP/2 has no Host.
     assert!(!upstream.asked()[0].headers.contains_key("host"));
+}
+
+/// A proxy that makes one tunnel, and returns the head of the request for it.
+fn tunnel() -> (String, std::thread::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let tunnel = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap();
+        let target = head.split(' ').nth(1).unwrap();
+        let Ok(mut server) = TcpStream::connect(target) else {
+            client.write_all(b"HTTP/1.1 502 No\r\n\r\n").unwrap();
+            return head;
+        };
+        client.write_all(b"HTTP/1.1 200 Yes\r\n\r\n").unwrap();
+        let (mut back, mut from) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        // Each way ends when its connection does.
+        std::thread::spawn(move || std::io::copy(&mut from, &mut back).ok());
+        std::thread::spawn(move || std::io::copy(&mut client, &mut server).ok());
+        head
+    });
+    (address.to_string(), tunnel)
+}
+
+#[test]
+fn upstreams_over_tls_are_asked_through_the_proxy_of_the_surroundings() {
+    let (tls, authority) = certified(&["localhost"]);
+    let upstream = Upstream::start_tls(tls, |asked| Answer::of(200, &[], asked.target.clone()));
+    let plain = Upstream::start(|asked| Answer::of(200, &[], asked.target.clone()));
+    let home = Arc::new(tempfile::tempdir().unwrap());
+    let file = home.path().join("authority.pem");
+    std::fs::write(&file, authority).unwrap();
+    let host = format!("localhost:{}", upstream.address.port());
+    let maps = [
+        format!("/tls=https://{host}"),
+        format!("/plain={}", plain.url()),
+    ];
+    let args = ["--map", &maps[0], "--map", &maps[1]];
+    let start = |variables: &[(&str, &str)]| {
+        let trust = [("SSL_CERT_FILE", file.to_str().unwrap())];
+        Program::start_with(Arc::clone(&home), &args, &[&trust[..], variables].concat())
+    };
+    let (address, tunnel) = tunnel();
+    let name = format!("http://user:secret@{address}");
+    let proxy = start(&[("https_proxy", &name), ("http_proxy", "http://127.0.0.1:9")]);
+    assert_eq!(get(proxy.address, "/tls/x").text(), "/x");
+    assert_eq!(get(proxy.address, "/plain/x").text(), "/x");
+    let head = tunnel.join().unwrap();
+    assert!(
+        head.starts_with(&format!("CONNECT {host} HTTP/1.1\r\n")),
+        "{head}"
+    );
+    let credentials = "proxy-authorization: basic dxnlcjpzzwnyzxq=";
+    assert!(head.to_ascii_lowercase().contains(credentials), "{head}");
+    // By now nobody listens there.
+    let proxy = start(&[("https_proxy", &name), ("no_proxy", "localhost")]);
+    assert_eq!(get(proxy.address, "/tls/y").text(), "/y");
+    for (name, expected) in [
+        (
+            name.as_str(),
+            format!("the proxy http://{address}/ gives no connection"),
+        ),
+        (
+            "socks5://127.0.0.1:9",
+            "can only name a proxy with http://".to_owned(),
+        ),
+    ] {
+        let reply = get(start(&[("all_proxy", name)]).address, "/tls/z");
+        assert_eq!(reply.status, 502);
+        let text = reply.text();
+        assert!(
+            text.contains(&expected) && !text.contains("secret"),
+            "{text}"
+        );
+    }
 }
 
 #[test]
