@@ -71,6 +71,17 @@ impl Policy {
         times: Times,
         options: &Options,
     ) -> Result<Self, Refusal> {
+        Self::selected_by(None, request, response, times, options)
+    }
+
+    /// [`Policy::of`] a response that continues `old`: it keeps the selecting fields of that one.
+    pub(crate) fn selected_by(
+        old: Option<&StoredPolicy<'_>>,
+        request: &Request<'_>,
+        response: &Response<'_>,
+        times: Times,
+        options: &Options,
+    ) -> Result<Self, Refusal> {
         let (status, headers) = (response.status, response.headers);
         let directives = ResponseDirectives::of(headers, options.counting_targets());
         if options.ignore {
@@ -108,7 +119,7 @@ impl Policy {
                 .get(CONTENT_LENGTH)
                 .and_then(|length| number(length.as_bytes())),
         };
-        draft.finish(request, headers, expected, options)
+        draft.finish(old, request, headers, expected, options)
     }
 
     /// Names the body, which is whole.
@@ -159,7 +170,7 @@ impl Policy {
     }
 
     /// The policy of a stored response whose fields were updated (RFC 9111, section 3.2). It has the body and the part
-    /// of the old one.
+    /// of the old one, and its selecting fields beside those that `Vary` names now.
     ///
     /// # Errors
     ///
@@ -175,7 +186,7 @@ impl Policy {
         check_stored(old.status(), &directives, request, options)?;
         let mut draft = Draft::of(old.status(), headers, &directives, times, options);
         draft.part = old.part();
-        let mut new = draft.finish(request, headers, None, options)?;
+        let mut new = draft.finish(Some(old), request, headers, None, options)?;
         let (body, first, complete) = (old.body(), old.facts.first_byte, old.facts.complete_len);
         new.change(|facts| {
             facts.body_digest = body.digest;
@@ -333,12 +344,13 @@ impl Draft {
 
     fn finish(
         self,
+        old: Option<&StoredPolicy<'_>>,
         request: &Request<'_>,
         headers: &HeaderMap,
         expected: Option<u64>,
         options: &Options,
     ) -> Result<Policy, Refusal> {
-        let selectors = Selectors::of(request, headers, options)?;
+        let selectors = Selectors::of(old, request, headers, options)?;
         let fields = Fields::of(headers, &self, options)?;
         let seconds = |value: Option<u32>| value.unwrap_or(NO_SECONDS).into();
         let facts = Facts {
@@ -565,15 +577,26 @@ struct Selectors {
 }
 
 impl Selectors {
-    fn of(request: &Request<'_>, headers: &HeaderMap, options: &Options) -> Result<Self, Refusal> {
+    fn of(
+        old: Option<&StoredPolicy<'_>>,
+        request: &Request<'_>,
+        headers: &HeaderMap,
+        options: &Options,
+    ) -> Result<Self, Refusal> {
         let Vary::Names(mut names) = Vary::of(headers) else {
             return Err(Refusal::VaryNothing);
         };
+        // The body was selected by what `Vary` said when it came. Who updates a response, as a cache on the way with a 304
+        // of its own, may name fewer fields, and still knows no other body.
+        let old = old.into_iter().flat_map(StoredPolicy::selecting_names);
+        names.extend(old.filter_map(|name| HeaderName::from_bytes(name).ok()));
         // In a private cache, what one identity got is not another's, even without Vary.
         let is_authorized = request.headers.contains_key(AUTHORIZATION);
         if options.mode == Mode::Private && is_authorized && !names.contains(&AUTHORIZATION) {
             names.push(AUTHORIZATION);
         }
+        names.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+        names.dedup();
         if names.len() > MOST_FIELDS {
             return Err(Refusal::TooLarge);
         }

@@ -198,7 +198,7 @@ impl<'a> StoredPolicy<'a> {
             status: StatusCode::OK,
             headers: &headers,
         };
-        Policy::of(&whole, &response, times, options)
+        Policy::selected_by(Some(self), &whole, &response, times, options)
             .and_then(|policy| policy.with_body(body))
             .map_err(NotUpdated::Refused)
     }

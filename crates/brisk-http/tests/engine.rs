@@ -294,6 +294,46 @@ fn a_304_writes_a_policy_and_no_body() {
 }
 
 #[test]
+fn an_update_that_names_fewer_fields_in_vary_does_not_widen_the_key() {
+    for updating in [(Method::GET, 304), (Method::HEAD, 200)] {
+        let engine = engine(Options::shared());
+        let page = |_: &HeaderMap| {
+            let fields = [
+                "Cache-Control: max-age=1",
+                "ETag: \"1\"",
+                "Vary: Accept-Encoding, Accept",
+            ];
+            Some((200, headers(&fields), b"short".as_slice()))
+        };
+        send(&engine, &["Accept: a/short"], 0, &page);
+        let update = |_: &HeaderMap| {
+            let fields = [
+                "Cache-Control: max-age=60",
+                "ETag: \"1\"",
+                "Vary: Accept-Encoding, Foo",
+            ];
+            Some((updating.1, headers(&fields), b"".as_slice()))
+        };
+        let asked = headers(&["Accept: a/short", "Foo: 1"]);
+        let Step::Ask(exchange) = step(&engine, &updating.0, &asked, 5) else {
+            panic!("it is fresh");
+        };
+        let updated = finish(&engine, exchange, 5, &update);
+        assert_eq!(updated.field("vary"), Some("Accept-Encoding, Foo"));
+        let again = send(&engine, &["Accept: a/short", "Foo: 1"], 6, &nobody);
+        assert_eq!(again.text(), (200, "short"));
+        // A 304 that names no field at all takes none away, either.
+        let without = |_: &HeaderMap| Some((304, headers(&["ETag: \"1\""]), b"".as_slice()));
+        send(&engine, &["Accept: a/short", "Foo: 1", "Cache-Control: no-cache"], 7, &without);
+        let other = |_: &HeaderMap| Some((200, headers(&[]), b"full".as_slice()));
+        for fields in [["Accept: a/full", "Foo: 1"], ["Accept: a/short", "Foo: 2"]] {
+            let got = send(&engine, &fields, 8, &other);
+            assert_eq!(got.text(), (200, "full"), "{updating:?} {fields:?}");
+        }
+    }
+}
+
+#[test]
 fn a_304_for_another_response_is_asked_again_without_conditions() {
     // RFC 9111, section 4.3.4.
     let engine = engine(Options::private());

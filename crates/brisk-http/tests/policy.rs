@@ -699,7 +699,7 @@ fn credentials_are_digested() {
         .explain(&get(&headers(request)), NOW, &options);
     assert!(!explained.contains("hush"));
     assert!(
-        explained.contains("depends on the request's cookie, authorization"),
+        explained.contains("depends on the request's authorization, cookie"),
         "{explained}"
     );
 
