@@ -236,6 +236,10 @@ impl<'a> StoredPolicy<'a> {
         {
             return (Action::Use, Reason::MaxStale);
         }
+        // What was missing may be there now.
+        if self.has(flag::NEGATIVE) && !options.stale_negative {
+            return (Action::Revalidate, Reason::Stale);
+        }
         let own = self.facts.stale_while_revalidate.get();
         let window = known(own).or(options.stale_while_revalidate);
         if window.is_some_and(|most| stale < u64::from(most)) {
@@ -289,7 +293,12 @@ impl<'a> StoredPolicy<'a> {
         if !is_failure || self.has(forbidden) || self.unfit(selected, request, options).is_some() {
             return false;
         }
-        let stale = self.age(now).saturating_sub(self.lifetime(options));
+        let (age, lifetime) = (self.age(now), self.lifetime(options));
+        // That nothing was there says nothing of what the origin would say now.
+        if self.has(flag::NEGATIVE) && age >= lifetime && !options.stale_negative {
+            return false;
+        }
+        let stale = age.saturating_sub(lifetime);
         let own = known(self.facts.stale_if_error.get()).or(options.stale_if_error);
         let wish = RequestDirectives::of(request.headers).stale_if_error;
         let disconnected = options

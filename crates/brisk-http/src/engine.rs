@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::header::{
     AGE, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, DATE, ETAG, EXPIRES,
     IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
-    RANGE, VARY,
+    RANGE, SET_COOKIE, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
@@ -18,8 +18,8 @@ use crate::date;
 use crate::decision::{Action, Failure};
 use crate::directives::RequestDirectives;
 use crate::head::{Request, Response, add, set};
-use crate::invalidation::invalidates;
-use crate::options::Options;
+use crate::invalidation::{invalidates, is_safe};
+use crate::options::{Mode, Options};
 use crate::overrides::Overrides;
 use crate::policy::{Policy, Times, remove_connection_fields};
 use crate::refusal::Refusal;
@@ -316,7 +316,7 @@ impl<V> Exchange<V> {
 
     /// Whether [`Engine::answered`] may write, and so wait for the disk.
     pub fn may_write(&self) -> bool {
-        self.held.is_some() || !self.method.is_safe()
+        self.held.is_some() || !is_safe(&self.method)
     }
 
     fn client_request(&self) -> Request<'_> {
@@ -522,13 +522,13 @@ impl<S: Storage> Engine<S> {
         match decision.action {
             Action::Use => {
                 let status = CacheStatus::hit(&self.rules.name, &decision);
-                let headers = policy.headers(false);
+                let headers = unvalidated(&policy, now, &options);
                 let answer = self.answer(&policy, request, headers, body, (now, &status));
                 Ok(Step::Answer(answer))
             }
             Action::UseAndRevalidate => {
                 let status = CacheStatus::hit(&self.rules.name, &decision);
-                let headers = policy.headers(false);
+                let headers = unvalidated(&policy, now, &options);
                 let again = self.storage.body(&key, &policy.body())?;
                 let answer = self.answer(&policy, request, headers, body, (now, &status));
                 for name in [&IF_NONE_MATCH, &IF_MODIFIED_SINCE, &IF_RANGE, &RANGE] {
@@ -718,11 +718,18 @@ impl<S: Storage> Engine<S> {
         let Some(key) = &exchange.key else {
             return Ok(false);
         };
+        let old = held.bytes(at).and_then(StoredPolicy::view);
+        let narrows = old.is_some_and(|old| new.view().is_told_apart_more_than(&old));
+        let secret = exchange.options.secret.as_ref();
         let changed = self.change_variants(key, |current| {
             let current = current?;
             let same = |place: &usize| current.bytes(*place) == held.bytes(at);
             let place = (0..current.len()).find(same)?;
-            Some(current.replaced(place, new))
+            Some(match narrows {
+                // What the credentials of one client have shown is for them. All others keep what they have.
+                true => Variants::with(Some(current), new, &exchange.client, secret),
+                false => current.replaced(place, new),
+            })
         })?;
         Ok(changed.is_some())
     }
@@ -922,7 +929,7 @@ impl<S: Storage> Engine<S> {
         status.detail = Some("stale-if-error");
         let request = exchange.client_request();
         status.ttl = Some(policy.decide(&request, now, &exchange.options).ttl());
-        let headers = policy.headers(false);
+        let headers = unvalidated(&policy, now, &exchange.options);
         self.answer(&policy, &request, headers, held.body, (now, &status))
     }
 
@@ -1165,6 +1172,16 @@ impl<S: Storage> Engine<S> {
             name: None,
         }
     }
+}
+
+/// The fields of a stored response that nobody has validated now. In a shared cache, a cookie is of somebody else, and
+/// the origin has let others have it only as long as the response is fresh.
+fn unvalidated(policy: &StoredPolicy<'_>, now: Timestamp, options: &Options) -> HeaderMap {
+    let mut headers = policy.headers(false);
+    if options.mode == Mode::Shared && policy.age(now) >= policy.lifetime(options) {
+        headers.remove(SET_COOKIE);
+    }
+    headers
 }
 
 /// The key of a URL. None if nothing about it is stored.

@@ -42,7 +42,7 @@ impl StoredPolicy<'_> {
         if self.selecting_fields() > 0 {
             let names: Vec<_> = self
                 .selecting_names()
-                .map(String::from_utf8_lossy)
+                .map(|(name, _)| String::from_utf8_lossy(name))
                 .collect();
             line(&format!("depends on the request's {}", names.join(", ")));
         }

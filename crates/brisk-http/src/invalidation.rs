@@ -13,12 +13,10 @@ pub fn invalidates(
     status: StatusCode,
     headers: &HeaderMap,
 ) -> Vec<String> {
-    // A method that is not known to be safe counts as unsafe.
-    let is_safe = method.is_safe();
     let Some(target) = Target::parse(url) else {
         return Vec::new();
     };
-    if is_safe || !(status.is_success() || status.is_redirection()) {
+    if is_safe(method) || !(status.is_success() || status.is_redirection()) {
         return Vec::new();
     }
     let mut keys = vec![target.as_str().to_owned()];
@@ -35,6 +33,12 @@ pub fn invalidates(
         }
     }
     keys
+}
+
+/// Whether a method changes nothing (RFC 9110, section 9.2.1). One that is not known to be safe counts as unsafe.
+pub(crate) fn is_safe(method: &Method) -> bool {
+    // RFC 4918, RFC 3253 and RFC 5323. Their answers depend on the body of the request, so they are never stored.
+    method.is_safe() || matches!(method.as_str(), "PROPFIND" | "REPORT" | "SEARCH")
 }
 
 #[cfg(test)]
@@ -69,8 +73,10 @@ mod tests {
                 );
             }
         }
-        for method in ["GET", "HEAD", "OPTIONS", "TRACE"] {
-            assert_eq!(keys(method.as_bytes(), 200).len(), 0, "{method}");
+        for method in [
+            "GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "REPORT", "SEARCH",
+        ] {
+            assert_eq!(keys(method.as_bytes(), 207).len(), 0, "{method}");
         }
     }
 }

@@ -63,7 +63,11 @@ Where a choice is left open:
 5. A part is stored only if it is of one range, and only if its length is right. A whole is made of parts only if a strong
    validator joins them.
 6. What depends on credentials is stored with a digest of them, made with a [`Secret`], or not at all. Credentials are in
-   no key, no message and no `Debug` text.
+   no key, no message and no `Debug` text. [`Options::credentials`] makes a shared cache keep what a request with
+   credentials brought, for them alone.
+7. An update may name more fields in `Vary` than the stored response, and not fewer: its body was selected by all of them.
+8. A 404, or another negative answer, is used stale only if the request the options want that.
+9. A shared cache gives `Set-Cookie` to others only as long as the response itself is fresh.
 
 # Trust
 
@@ -83,6 +87,7 @@ mod body_name;
 mod cache_status;
 #[cfg(feature = "reqwest")]
 mod client;
+mod credentials;
 mod date;
 mod decision;
 mod directives;
@@ -118,6 +123,7 @@ pub use body_name::{BodyHasher, BodyName};
 pub use client::{BlockingBody, BlockingClient};
 #[cfg(feature = "reqwest")]
 pub use client::{Client, ClientBuilder, Progress, ProgressStep, ResponseUrl, Retries};
+pub use credentials::Credentials;
 pub use decision::{Action, Decision, Failure, Reason};
 pub use engine::{Answer, Completion, Engine, Exchange, Found, Keep, Kept, Outcome, Pass, Step};
 pub use head::{Request, Response};

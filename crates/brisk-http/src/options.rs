@@ -1,5 +1,6 @@
 use http::HeaderName;
 
+use crate::credentials::Credentials;
 use crate::secret::Secret;
 
 /// Whom a cache serves.
@@ -34,6 +35,10 @@ pub struct Options {
     pub targets: Vec<HeaderName>,
     /// Credentials are digested with this. Without it, responses that depend on credentials are not stored.
     pub secret: Option<Secret>,
+    /// In [`Mode::Shared`], what a request with such fields brought is stored with a digest of them, and used for requests
+    /// that have the same ones. What has `public`, `s-maxage` or `must-revalidate` is for all, whatever `Authorization` the
+    /// request had (RFC 9111, section 3.5). None, as by default: no other field counts, and what is not for all is not stored.
+    pub credentials: Option<Credentials>,
     /// The lifetime is at least this, whatever the response says. It does not store what is `no-store`.
     pub min_lifetime: Option<u32>,
     /// The lifetime is at most this.
@@ -49,6 +54,9 @@ pub struct Options {
     /// For how long after its lifetime a response stands in for an origin that cannot be reached, where nothing forbids
     /// it (RFC 9111, section 4.2.4). A day by default. None: not at all.
     pub stale_when_disconnected: Option<u32>,
+    /// Whether a 404, 405, 410, 414 or 501 is used stale as other responses are. Not by default: what was missing may be there,
+    /// and a client that hears of nothing may look elsewhere.
+    pub stale_negative: bool,
     /// Whether these requests pass the cache by: nothing is stored or used.
     pub ignore: bool,
     /// Whether to ask no origin at all: a stored response of any age is used, and everything else is 504.
@@ -66,12 +74,14 @@ impl Options {
             }),
             targets: Vec::new(),
             secret: None,
+            credentials: None,
             min_lifetime: None,
             max_lifetime: None,
             negative_lifetime: None,
             stale_while_revalidate: None,
             stale_if_error: None,
             stale_when_disconnected: Some(24 * 60 * 60),
+            stale_negative: false,
             ignore: false,
             offline: false,
         }
@@ -84,6 +94,16 @@ impl Options {
             targets: vec![HeaderName::from_static("cdn-cache-control")],
             ..Self::private()
         }
+    }
+
+    /// Whether several users get what the origin did not let them have for so long.
+    pub(crate) fn prolongs_for_all(&self) -> bool {
+        let times = [
+            self.min_lifetime,
+            self.stale_while_revalidate,
+            self.stale_if_error,
+        ];
+        self.mode == Mode::Shared && times.iter().any(Option::is_some)
     }
 
     /// The fields that count in this mode.

@@ -1,10 +1,13 @@
 use std::borrow::Cow;
 
+use crate::credentials::Credentials;
 use crate::options::Options;
 
 /// What is different for some URLs. What is `None` or `false` stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Override {
+    /// See [`Options::credentials`].
+    pub credentials: Option<Credentials>,
     /// See [`Options::min_lifetime`].
     pub min_lifetime: Option<u32>,
     /// See [`Options::max_lifetime`].
@@ -15,6 +18,8 @@ pub struct Override {
     pub stale_while_revalidate: Option<u32>,
     /// See [`Options::stale_if_error`].
     pub stale_if_error: Option<u32>,
+    /// See [`Options::stale_negative`].
+    pub stale_negative: bool,
     /// See [`Options::ignore`].
     pub ignore: bool,
     /// See [`Options::offline`].
@@ -77,6 +82,8 @@ impl Override {
                 *target = value;
             }
         }
+        options.credentials = self.credentials.or(options.credentials);
+        options.stale_negative |= self.stale_negative;
         options.ignore |= self.ignore;
         options.offline |= self.offline;
     }

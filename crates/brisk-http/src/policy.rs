@@ -2,12 +2,13 @@ use std::fmt;
 
 use http::header::{
     AGE, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE,
-    DATE, ETAG, EXPIRES, HeaderName, LAST_MODIFIED, RANGE,
+    DATE, ETAG, EXPIRES, HeaderName, LAST_MODIFIED, RANGE, SET_COOKIE,
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::body_name::BodyName;
+use crate::credentials::Credentials;
 use crate::date;
 use crate::directives::{Directives, MOST_SECONDS, RequestDirectives, ResponseDirectives, seconds};
 use crate::entity_tag::EntityTag;
@@ -15,7 +16,7 @@ use crate::head::{Request, Response};
 use crate::options::{Mode, Options};
 use crate::range::{ByteRange, ContentRange, number};
 use crate::refusal::Refusal;
-use crate::selecting::{Form, Vary, form, write_normal};
+use crate::selecting::{Vary, write_normal};
 use crate::status;
 use crate::stored_policy::StoredPolicy;
 use crate::target::Target;
@@ -228,11 +229,27 @@ fn check_stored(
     if shared && directives.private {
         return Err(Refusal::Private);
     }
-    let for_all = directives.public || directives.must_revalidate || directives.s_maxage.is_some();
-    if shared && request.headers.contains_key(AUTHORIZATION) && !for_all {
+    let is_authorized = request.headers.contains_key(AUTHORIZATION);
+    if shared && is_authorized && !is_for_all(directives) && options.credentials.is_none() {
         return Err(Refusal::Authorization);
     }
     Ok(())
+}
+
+/// Whether a response to a request with `Authorization` is for all (RFC 9111, section 3.5).
+fn is_for_all(directives: &ResponseDirectives) -> bool {
+    directives.public || directives.must_revalidate || directives.s_maxage.is_some()
+}
+
+/// Whether a cache keeps what a request with this field brought for requests with the same one alone.
+fn tells_apart(name: &HeaderName, directives: &ResponseDirectives, options: &Options) -> bool {
+    match (options.mode, options.credentials) {
+        // What one identity got is not another's.
+        (Mode::Private, _) => *name == AUTHORIZATION,
+        (Mode::Shared, None) => false,
+        (Mode::Shared, Some(_)) if *name == AUTHORIZATION => !is_for_all(directives),
+        (Mode::Shared, Some(credentials)) => credentials.has(name),
+    }
 }
 
 /// What will be stored, as values.
@@ -350,7 +367,7 @@ impl Draft {
         expected: Option<u64>,
         options: &Options,
     ) -> Result<Policy, Refusal> {
-        let selectors = Selectors::of(old, request, headers, options)?;
+        let selectors = Selectors::of(old, request, headers, &self.directives, options)?;
         let fields = Fields::of(headers, &self, options)?;
         let seconds = |value: Option<u32>| value.unwrap_or(NO_SECONDS).into();
         let facts = Facts {
@@ -430,8 +447,10 @@ impl Fields {
             last_modified: NO_SPAN,
         };
         let dropped = Dropped::of(headers, options.mode);
+        // A cookie is for who asked, unless the origin lets a shared cache keep it, for as long as it says.
+        let is_cookie = |name: &HeaderName| options.prolongs_for_all() && *name == SET_COOKIE;
         for (name, value) in headers {
-            if dropped.has(name) {
+            if dropped.has(name) || is_cookie(name) {
                 continue;
             }
             let span = fields.push(name, value, dropped.is_held_back(name))?;
@@ -581,22 +600,26 @@ impl Selectors {
         old: Option<&StoredPolicy<'_>>,
         request: &Request<'_>,
         headers: &HeaderMap,
+        directives: &ResponseDirectives,
         options: &Options,
     ) -> Result<Self, Refusal> {
-        let Vary::Names(mut names) = Vary::of(headers) else {
+        let Vary::Names(varying) = Vary::of(headers) else {
             return Err(Refusal::VaryNothing);
         };
+        let varying = varying.into_iter().map(|name| (name, false));
+        let told_apart = request
+            .headers
+            .keys()
+            .filter(|name| tells_apart(name, directives, options))
+            .map(|name| (name.clone(), true));
         // The body was selected by what `Vary` said when it came. Who updates a response, as a cache on the way with a 304
         // of its own, may name fewer fields, and still knows no other body.
         let old = old.into_iter().flat_map(StoredPolicy::selecting_names);
-        names.extend(old.filter_map(|name| HeaderName::from_bytes(name).ok()));
-        // In a private cache, what one identity got is not another's, even without Vary.
-        let is_authorized = request.headers.contains_key(AUTHORIZATION);
-        if options.mode == Mode::Private && is_authorized && !names.contains(&AUTHORIZATION) {
-            names.push(AUTHORIZATION);
-        }
-        names.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
-        names.dedup();
+        let old = old.filter_map(|(name, own)| Some((HeaderName::from_bytes(name).ok()?, own)));
+        let mut names: Vec<(HeaderName, bool)> = varying.chain(told_apart).chain(old).collect();
+        // What `Vary` names comes first of two, because it counts more.
+        names.sort_unstable_by(|(a, own), (b, other)| (a.as_str(), own).cmp(&(b.as_str(), other)));
+        names.dedup_by(|(next, _), (before, _)| next == before);
         if names.len() > MOST_FIELDS {
             return Err(Refusal::TooLarge);
         }
@@ -604,8 +627,8 @@ impl Selectors {
             rows: Vec::with_capacity(names.len()),
             bytes: Vec::new(),
         };
-        for name in &names {
-            all.push(name, request, options)?;
+        for (name, is_own) in &names {
+            all.push(name, *is_own, request, options)?;
         }
         Ok(all)
     }
@@ -613,35 +636,41 @@ impl Selectors {
     fn push(
         &mut self,
         name: &HeaderName,
+        is_own: bool,
         request: &Request<'_>,
         options: &Options,
     ) -> Result<(), Refusal> {
         let lines = request.headers.get_all(name);
+        // Credentials are never stored in clear.
+        let is_digested = is_own || Credentials::Named.has(name);
         let name = name.as_str().as_bytes();
         self.bytes.extend_from_slice(name);
         // Most clients send the same bytes again, which are compared without their normal form.
         let mut raw: &[u8] = &[];
-        if let (Some(line), Form::Text) = (lines.iter().next(), form(name))
+        if let (Some(line), false) = (lines.iter().next(), is_digested)
             && lines.iter().nth(1).is_none()
         {
             raw = line.as_bytes();
         }
         self.bytes.extend_from_slice(raw);
         let start = self.bytes.len();
-        let presence = match (lines.iter().next(), form(name)) {
+        let presence = match (lines.iter().next(), is_digested) {
             (None, _) => presence::ABSENT,
-            (Some(_), Form::Text) => {
+            (Some(_), false) => {
                 write_normal(name, &lines, |piece| {
                     self.bytes.extend_from_slice(piece);
                     self.bytes.len() <= MOST_BYTES
                 });
                 presence::TEXT
             }
-            (Some(_), Form::Digest) => {
+            (Some(_), true) => {
                 let secret = options.secret.ok_or(Refusal::NoSecret)?;
                 let lines = lines.iter().map(HeaderValue::as_bytes);
                 self.bytes.extend_from_slice(&secret.digest(name, lines));
-                presence::DIGEST
+                match is_own {
+                    true => presence::OWN_DIGEST,
+                    false => presence::DIGEST,
+                }
             }
         };
         if self.bytes.len() > MOST_BYTES {

@@ -33,23 +33,6 @@ impl Vary {
     }
 }
 
-/// How a selecting field is stored and compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// In its normal form.
-    Text,
-    /// As a digest with the cache's secret.
-    Digest,
-}
-
-/// Credentials are never stored in clear.
-pub(crate) fn form(name: &[u8]) -> Form {
-    match name {
-        b"authorization" | b"proxy-authorization" | b"cookie" => Form::Digest,
-        _ => Form::Text,
-    }
-}
-
 /// The most members of a list that are put in order. Longer lists stay in theirs.
 const MOST_MEMBERS: usize = 16;
 

@@ -199,22 +199,43 @@ impl<'a> StoredPolicy<'a> {
                     });
                     left.is_some_and(<[u8]>::is_empty)
                 }
-                presence::DIGEST if !is_absent => secret.is_some_and(|secret| {
-                    secret.digest(name, lines.iter().map(HeaderValue::as_bytes)) == *value
-                }),
+                presence::DIGEST | presence::OWN_DIGEST if !is_absent => {
+                    secret.is_some_and(|secret| {
+                        secret.digest(name, lines.iter().map(HeaderValue::as_bytes)) == *value
+                    })
+                }
                 _ => false,
             }
         })
     }
 
-    /// The names of the selecting fields.
-    pub(crate) fn selecting_names(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    /// Whether `Vary` named one of the selecting fields.
+    pub(crate) fn varies(&self) -> bool {
+        let is_named = |row: &SelectorRow| row.presence != presence::OWN_DIGEST;
+        self.selectors.iter().any(is_named)
+    }
+
+    /// Whether it is for some credentials alone.
+    pub(crate) fn is_told_apart(&self) -> bool {
+        let is_own = |row: &SelectorRow| row.presence == presence::OWN_DIGEST;
+        self.selectors.iter().any(is_own)
+    }
+
+    /// Whether the cache tells a field apart by itself that is no selecting field of `other`.
+    pub(crate) fn is_told_apart_more_than(&self, other: &Self) -> bool {
+        let is_other = |name| other.selecting_names().all(|(known, _)| known != name);
+        self.selecting_names()
+            .any(|(name, is_own)| is_own && is_other(name))
+    }
+
+    /// The names of the selecting fields, and whether the cache tells each apart by itself: `Vary` does not name it.
+    pub(crate) fn selecting_names(&self) -> impl Iterator<Item = (&'a [u8], bool)> + use<'a> {
         let mut rest = self.selector_bytes;
         self.selectors.iter().map_while(move |row| {
             let name = take(&mut rest, usize::from(row.name_len.get()))?;
             take(&mut rest, usize::try_from(row.raw_len.get()).ok()?)?;
             take(&mut rest, usize::try_from(row.value_len.get()).ok()?)?;
-            Some(name)
+            Some((name, row.presence == presence::OWN_DIGEST))
         })
     }
 }

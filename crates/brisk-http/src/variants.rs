@@ -56,29 +56,28 @@ impl<'a> Variants<'a> {
     /// The response that is selected for a request: of those whose selecting fields match, the most recent one by its
     /// `Date` (RFC 9111, section 4.1). Allocates nothing.
     ///
-    /// One that has no selecting fields counts only if it is more recent than those that have: an origin that once said
-    /// `Vary` meant it.
+    /// What the cache keeps for the credentials of the request comes before what it has for all. One without `Vary` counts only if it is more recent than those that have it: an origin that once said `Vary` meant
+    /// it.
     pub fn select(
         &self,
         headers: &HeaderMap,
         secret: Option<&Secret>,
     ) -> Option<(usize, StoredPolicy<'a>)> {
-        let most_recent = |found: Option<(usize, StoredPolicy<'a>)>,
-                           next: (usize, StoredPolicy<'a>)| match found {
-            Some(found) if found.1.recency() > next.1.recency() => Some(found),
-            _ => Some(next),
-        };
+        let best =
+            |found: Option<(usize, StoredPolicy<'a>)>, next: (usize, StoredPolicy<'a>)| match found
+            {
+                Some(found) if found.1.rank() > next.1.rank() => Some(found),
+                _ => Some(next),
+            };
         let varying = self
             .iter()
-            .filter(|(_, policy)| policy.selecting_fields() > 0)
-            .fold(None, most_recent);
+            .filter(|(_, policy)| policy.varies())
+            .map(|(_, policy)| policy.recency())
+            .max();
         self.iter()
             .filter(|(_, policy)| policy.selects(headers, secret))
-            .filter(|(_, policy)| {
-                policy.selecting_fields() > 0
-                    || varying.is_none_or(|(_, varying)| policy.recency() > varying.recency())
-            })
-            .fold(None, most_recent)
+            .filter(|(_, policy)| policy.varies() || Some(policy.recency()) > varying)
+            .fold(None, best)
     }
 
     /// The bytes of these policies with a new one, in place of those that answer the same requests.
@@ -138,6 +137,11 @@ impl<'a> Variants<'a> {
 }
 
 impl StoredPolicy<'_> {
+    /// The one of the greatest is used.
+    fn rank(&self) -> (bool, (u64, u64)) {
+        (self.is_told_apart(), self.recency())
+    }
+
     /// More recent responses have a greater one.
     fn recency(&self) -> (u64, u64) {
         (self.date().unix(), self.response_time().unix())

@@ -120,6 +120,8 @@ pub(crate) mod presence {
     pub(crate) const TEXT: u8 = 1;
     /// The value is digested.
     pub(crate) const DIGEST: u8 = 2;
+    /// The same, and `Vary` does not name it: it is a credential that the cache tells apart by itself.
+    pub(crate) const OWN_DIGEST: u8 = 3;
 }
 
 // The documentation names this number.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{
-    BodyName, Engine, Exchange, Kept, MOST_VARIANTS, MemoryStorage, Options, Outcome, Overrides,
-    Refusal, Request, Response, Step, Storage, StoredBytes, Times, Timestamp,
+    BodyName, Credentials, Engine, Exchange, Kept, MOST_VARIANTS, MemoryStorage, Options, Outcome,
+    Overrides, Refusal, Request, Response, Secret, Step, Storage, StoredBytes, Times, Timestamp,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
@@ -324,13 +324,140 @@ fn an_update_that_names_fewer_fields_in_vary_does_not_widen_the_key() {
         assert_eq!(again.text(), (200, "short"));
         // A 304 that names no field at all takes none away, either.
         let without = |_: &HeaderMap| Some((304, headers(&["ETag: \"1\""]), b"".as_slice()));
-        send(&engine, &["Accept: a/short", "Foo: 1", "Cache-Control: no-cache"], 7, &without);
+        send(
+            &engine,
+            &["Accept: a/short", "Foo: 1", "Cache-Control: no-cache"],
+            7,
+            &without,
+        );
         let other = |_: &HeaderMap| Some((200, headers(&[]), b"full".as_slice()));
         for fields in [["Accept: a/full", "Foo: 1"], ["Accept: a/short", "Foo: 2"]] {
             let got = send(&engine, &fields, 8, &other);
             assert_eq!(got.text(), (200, "full"), "{updating:?} {fields:?}");
         }
     }
+}
+
+/// A shared cache that keeps what credentials bring for them alone.
+fn apart() -> Options {
+    let mut options = Options::shared();
+    options.secret = Some(Secret::new([7; 16]));
+    options.credentials = Some(Credentials::Unknown);
+    options
+}
+
+/// Answers with all fields of the request that may be credentials.
+fn mirror(sent: &HeaderMap, control: &str) -> Option<(u16, HeaderMap, &'static [u8])> {
+    let own = ["authorization", "cookie", "private-token", "x-mine"];
+    let text: String = own
+        .iter()
+        .filter_map(|name| sent.get(*name)?.to_str().ok())
+        .collect();
+    let fields = [control, "ETag: \"1\"", "Set-Cookie: a=b"];
+    Some((200, headers(&fields), text.leak().as_bytes()))
+}
+
+#[test]
+fn what_credentials_brought_is_for_them_alone() {
+    for field in ["Authorization", "Cookie", "PRIVATE-TOKEN", "X-Mine"] {
+        let engine = engine(apart());
+        let (ann, bob) = (format!("{field}: ann-hush"), format!("{field}: bob-hush"));
+        let origin = |sent: &HeaderMap| mirror(sent, "Cache-Control: max-age=60");
+        for (lines, own) in [
+            (&[ann.as_str()][..], "ann-hush"),
+            (&[bob.as_str()], "bob-hush"),
+            (&[], ""),
+        ] {
+            assert_eq!(send(&engine, lines, 0, &origin).text(), (200, own));
+        }
+        // Nobody's answer is the most recent one. It is for all.
+        let engine = self::engine(apart());
+        send(&engine, &[], 0, &origin);
+        send(&engine, &[&ann], 30, &nobody);
+        let engine = self::engine(apart());
+        send(&engine, &[&ann], 0, &origin);
+        assert_eq!(send(&engine, &[&ann], 1, &nobody).text(), (200, "ann-hush"));
+        let stored = engine.storage().inner.policies(URL).unwrap().unwrap();
+        let text = String::from_utf8_lossy(&stored).into_owned();
+        assert!(!text.contains("hush"), "{text}");
+    }
+    // Clients send these as they like.
+    let engine = engine(apart());
+    let origin = |sent: &HeaderMap| mirror(sent, "Cache-Control: max-age=60");
+    send(&engine, &["User-Agent: a", "npm-session: 1"], 0, &origin);
+    send(&engine, &["User-Agent: b", "npm-session: 2"], 1, &nobody);
+    // RFC 9111, section 3.5, is about one field.
+    let public = |sent: &HeaderMap| mirror(sent, "Cache-Control: max-age=60, public");
+    for (field, is_for_all) in [("Authorization", true), ("Cookie", false)] {
+        let engine = self::engine(apart());
+        send(&engine, &[&format!("{field}: ann")], 0, &public);
+        let got = send(&engine, &[], 1, &public);
+        assert_eq!(got.text(), (200, if is_for_all { "ann" } else { "" }));
+    }
+}
+
+#[test]
+fn a_304_to_credentials_leaves_what_all_have() {
+    let engine = engine(apart());
+    let page = |sent: &HeaderMap| mirror(sent, "Cache-Control: max-age=1");
+    send(&engine, &[], 0, &page);
+    let not_modified = |_: &HeaderMap| {
+        let fields = ["ETag: \"1\"", "Cache-Control: max-age=60", "X-Own: ann"];
+        Some((304, headers(&fields), b"".as_slice()))
+    };
+    let ann = &["Authorization: ann"];
+    assert_eq!(send(&engine, ann, 5, &not_modified).text(), (200, ""));
+    assert_eq!(send(&engine, ann, 6, &nobody).field("x-own"), Some("ann"));
+    // The others validate what they had before.
+    let asked = |sent: &HeaderMap| {
+        assert_eq!(sent.get("if-none-match").unwrap(), "\"1\"");
+        not_modified(sent)
+    };
+    assert_eq!(send(&engine, &[], 7, &asked).text(), (200, ""));
+    send(&engine, &[], 8, &nobody);
+}
+
+#[test]
+fn a_cookie_is_given_to_others_only_as_long_as_the_origin_says() {
+    let page = |sent: &HeaderMap| mirror(sent, "Cache-Control: max-age=10");
+    let engine = engine(Options::shared());
+    send(&engine, &[], 0, &page);
+    let fresh = send(&engine, &[], 9, &nobody);
+    assert_eq!(fresh.field("set-cookie"), Some("a=b"));
+    let down = send(&engine, &[], 20, &unreachable_origin);
+    assert_eq!((down.status, down.field("set-cookie")), (200, None));
+    for prolong in [
+        |options: &mut Options| options.min_lifetime = Some(60),
+        |options: &mut Options| options.stale_while_revalidate = Some(60),
+        |options: &mut Options| options.stale_if_error = Some(60),
+    ] {
+        let mut options = Options::shared();
+        prolong(&mut options);
+        let engine = self::engine(options);
+        let first = send(&engine, &[], 0, &page);
+        assert_eq!(first.field("set-cookie"), Some("a=b"));
+        assert_eq!(send(&engine, &[], 1, &nobody).field("set-cookie"), None);
+    }
+}
+
+#[test]
+fn a_404_is_never_used_stale() {
+    let mut options = Options::shared();
+    options.stale_while_revalidate = Some(600);
+    options.stale_if_error = Some(600);
+    options.stale_when_disconnected = Some(600);
+    let missing = |_: &HeaderMap| {
+        let control = "Cache-Control: max-age=1, stale-while-revalidate=60, stale-if-error=60";
+        Some((404, headers(&[control]), b"none".as_slice()))
+    };
+    let engine = engine(options);
+    send(&engine, &[], 0, &missing);
+    assert_eq!(send(&engine, &[], 0, &nobody).status, 404);
+    let broken = |_: &HeaderMap| Some((500, headers(&[]), b"broken".as_slice()));
+    assert_eq!(send(&engine, &[], 5, &broken).status, 500);
+    assert_eq!(send(&engine, &[], 5, &unreachable_origin).status, 504);
+    let there = |_: &HeaderMap| Some((200, headers(&[]), b"new".as_slice()));
+    assert_eq!(send(&engine, &[], 5, &there).text(), (200, "new"));
 }
 
 #[test]
@@ -463,6 +590,22 @@ fn a_part_is_completed_if_a_strong_validator_joins_it() {
         (None, Some("10"))
     );
     assert_eq!(send(&engine, &[], 3, &nobody).text(), (200, "0123456789"));
+
+    // The rest may name fewer fields in Vary: the key has those of both.
+    let engine = first(&[
+        "Cache-Control: max-age=60",
+        "Content-Range: bytes 0-4/10",
+        "ETag: \"1\"",
+        "Vary: Foo",
+    ]);
+    let varying = |sent: &HeaderMap| {
+        let (status, mut fields, body) = rest(sent)?;
+        fields.insert("vary", HeaderValue::from_static("Bar"));
+        Some((status, fields, body))
+    };
+    assert_eq!(send(&engine, &[], 2, &varying).text(), (200, "0123456789"));
+    let other = |_: &HeaderMap| Some((200, headers(&[]), b"other".as_slice()));
+    assert_eq!(send(&engine, &["Foo: 1"], 3, &other).text(), (200, "other"));
 
     // It changed: the origin sends the whole.
     let engine = first(strong);

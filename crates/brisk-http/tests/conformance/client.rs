@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 
 use brisk_http::{
-    Answer, Engine, Exchange, Options, Outcome, Overrides, Request, Response, Step, Storage,
-    StoredBytes, Times, Timestamp,
+    Answer, Credentials, Engine, Exchange, Options, Outcome, Overrides, Request, Response, Secret,
+    Step, Storage, StoredBytes, Times, Timestamp,
 };
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::Value;
@@ -45,7 +45,13 @@ const TRIP: u64 = 1;
 pub fn run<S: Storage>(test: &Test<'_>, place: Place, storage: S, phase: u64) -> Verdict {
     let options = match place {
         Place::Browser => Options::private(),
-        Place::Proxy => Options::shared(),
+        // As `brisk proxy` has them.
+        Place::Proxy => {
+            let mut options = Options::shared();
+            options.secret = Some(Secret::new([7; 16]));
+            options.credentials = Some(Credentials::Named);
+            options
+        }
     };
     let engine = Engine::new(storage, options, Overrides::default(), "brisk");
     let uuid = "00000000-0000-4000-8000-000000000000";
