@@ -1,8 +1,10 @@
 //! What stands where: prefixes of the proxy's paths, and the URLs that they stand for.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use anyhow::{Context, bail};
+use percent_encoding::percent_decode;
 use url::Url;
 
 use crate::file_hosts;
@@ -41,7 +43,7 @@ impl Map {
             bail!("prefix is {prefix:?}; it must start with a slash");
         }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-._~@".contains(c);
-        if !prefix.chars().all(is_plain) || prefix.contains("//") || has_dot_segment(prefix) {
+        if !prefix.chars().all(is_plain) || prefix.contains("//") || may_leave(prefix) {
             bail!(
                 "prefix is {prefix:?}; allowed are letters, digits and -._~@ between single slashes"
             );
@@ -105,7 +107,7 @@ impl Map {
         let base = self.upstream.path().trim_end_matches('/');
         let rest = url.path().strip_prefix(base)?;
         let is_under = rest.is_empty() || rest.starts_with('/');
-        if !is_under || has_dot_segment(rest) || rest.starts_with(file_hosts::SEGMENT) {
+        if !is_under || may_leave(rest) || rest.starts_with(file_hosts::SEGMENT) {
             return None;
         }
         let query = url
@@ -151,16 +153,37 @@ pub fn upstream_url(text: &str) -> anyhow::Result<Url> {
     Ok(url)
 }
 
-/// Whether a segment of a path is `.` or `..`, however it is written. Servers leave their directory at such segments.
-pub fn has_dot_segment(path: &str) -> bool {
-    path.split(['/', '\\'])
-        .any(|segment| match segment.contains(['.', '%']) {
-            true => {
-                let plain = segment.replace("%2e", ".").replace("%2E", ".");
-                plain == "." || plain == ".."
-            }
-            false => false,
-        })
+/// How often a path may be escaped.
+const MOST_ESCAPED: usize = 4;
+
+/// Whether a server may take a path for one beside its map: it has a segment `.` or `..`, a backslash or a zero byte,
+/// however they are written. Some servers decode a path twice, so this judges each decoded form. None of them is sent.
+pub fn may_leave(path: &str) -> bool {
+    let mut form = Cow::Borrowed(path.as_bytes());
+    for _ in 0..=MOST_ESCAPED {
+        if leaves(&form) {
+            return true;
+        }
+        if !form.contains(&b'%') {
+            return false;
+        }
+        let decoded = percent_decode(&form).collect::<Vec<u8>>();
+        if decoded == *form {
+            return false;
+        }
+        form = Cow::Owned(decoded);
+    }
+    true
+}
+
+fn leaves(path: &[u8]) -> bool {
+    // Behind these marks, a server sees no more of a segment, and some trim blanks.
+    let ends = |byte: &u8| b";?#".contains(byte);
+    let is_dots = |segment: &[u8]| {
+        let named = segment.split(ends).next().unwrap_or_default();
+        matches!(named.trim_ascii(), b"." | b"..")
+    };
+    path.contains(&b'\\') || path.contains(&0) || path.split(|byte| *byte == b'/').any(is_dots)
 }
 
 /// All maps. The longest prefix that fits a path counts.
@@ -305,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn dot_segments_are_seen_however_they_are_written() {
+    fn what_may_leave_a_map_is_seen_however_it_is_written() {
         for path in [
             "/a/../b",
             "/..",
@@ -313,11 +336,40 @@ mod tests {
             "/a/.%2e",
             "/./a",
             "/a\\..\\b",
+            "/a\\b",
+            "/..%2fb",
+            "/a%2F..%2Fb",
+            "/a/..%5cb",
+            "/a%5Cb",
+            "/a%00",
+            "/a/..%00/b",
+            "/a/..;x=1/b",
+            "/a/..%3b/b",
+            "/a/..%20/b",
+            "/a/..%3f",
+            "/a/%252e%252e/b",
+            "/..%252fb",
+            "/a/%25252e./b",
+            "/a%255cb",
+            "/%2525252541",
         ] {
-            assert!(has_dot_segment(path), "{path}");
+            assert!(may_leave(path), "{path}");
         }
-        for path in ["/a..b/c", "/...", "/a.b", "/", "/%2ea"] {
-            assert!(!has_dot_segment(path), "{path}");
+        for path in [
+            "/a..b/c",
+            "/...",
+            "/a.b",
+            "/",
+            "/%2ea",
+            "/@scope%2fname",
+            "/a%2f%2Fb",
+            "/100%",
+            "/%zz",
+            "/%25252541",
+            "/x;y/.z",
+            "/c%2b%2b/",
+        ] {
+            assert!(!may_leave(path), "{path}");
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::form::{Forms, Rules};
 use crate::guarded_stream::{Connection, InFlight, REFUSED};
 use crate::hop_by_hop::{self, Via};
 use crate::lasting::Lasting;
-use crate::map::{Map, Maps, has_dot_segment};
+use crate::map::{Map, Maps, may_leave};
 use crate::mapped_memory::MappedMemory;
 use crate::metrics::{Metrics, Outcome};
 use crate::own_pages::OwnPages;
@@ -39,6 +39,10 @@ use crate::request_head::Refusal;
 
 /// How often a request is redirected.
 const MOST_REDIRECTS: usize = 5;
+
+/// Why a path is refused that a server may take for one beside its map.
+const LEAVES: &str = "the path may leave its map: it has a segment . or .., a backslash or a zero byte, or it is escaped more \
+                      than four times";
 
 /// What a cache did (RFC 9211).
 const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
@@ -429,8 +433,8 @@ fn check(head: &Parts) -> Result<(), Problem> {
             "the target is longer than 8 KiB",
         ));
     }
-    if has_dot_segment(head.uri.path()) {
-        return Err(Refusal::bad("the path has a segment . or .., which leaves its map").into());
+    if may_leave(head.uri.path()) {
+        return Err(Refusal::bad(LEAVES).into());
     }
     Ok(())
 }
