@@ -154,6 +154,6 @@ pub use session::{
     SessionStatus, SharedMount, end_session, sessions,
 };
 pub use squashfs_decoding::{Decoders, SquashfsDecoding};
-pub use syscalls::ignore_requests_to_end;
+pub use syscalls::{become_command, ignore_requests_to_end};
 pub use system_state::SystemState;
 pub use trace::{Readiness, SystemTrace, Trace, TraceSource, Traced, XDisplay};

@@ -14,6 +14,7 @@ use crate::interpreter::missing_interpreter;
 use crate::kernel_mount::{KernelMount, MountOptions};
 use crate::mount_table::mounted_on;
 use crate::namespace::enter_private;
+use crate::syscalls::become_command;
 
 /// Where to mount an image if the caller names no place: the first of these directories that nobody uses.
 ///
@@ -31,8 +32,8 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// of brisk stays. When the last process in the namespace has ended, even by SIGKILL, the kernel drops the
 /// mount and the loop device.
 ///
-/// As with every program that Rust's standard library starts, SIGPIPE has its default action and no signal is
-/// blocked, whatever the caller inherited.
+/// The program inherits what the calling process has inherited: ignored and blocked signals, limits, and which of its first
+/// three descriptors are closed, although Rust's runtime has changed some of that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Launch {
@@ -254,7 +255,7 @@ pub(crate) fn become_program(
     if let Some(tree) = place.tree() {
         command.env("BRISK_TREE", tree);
     }
-    let error = command.args(arguments).exec();
+    let error = become_command(command.args(arguments));
     failed(explain(error, &path))
 }
 

@@ -16,12 +16,12 @@ use std::io;
 use std::iter;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
 use brisk_io::{ends_are_cached, will_read_all};
+use brisk_mount::become_command;
 use clap::{Args, FromArgMatches};
 
 use crate::answer::Answer;
@@ -241,7 +241,7 @@ fn become_program(
     what: &str,
 ) -> anyhow::Result<Answer> {
     let program = beside(name).context("cannot find brisk's own file")?;
-    let error = Command::new(&program).args(arguments).exec();
+    let error = become_command(Command::new(&program).args(arguments));
     Err(error).with_context(|| format!("cannot start {}; {what}", program.display()))
 }
 

@@ -208,7 +208,7 @@ impl Stage {
     /// Makes and packs `root`, a tree with the shell and what it needs. Its `/etc` lacks nearly everything.
     pub fn pack_root(&self) {
         let script = "mkdir -p root/bin root/etc root/data && echo image > root/etc/own && \
-                      for p in sh ls cat readlink unshare stat; do \
+                      for p in sh ls cat cp find readlink unshare stat; do \
                       cp $(command -v $p) root/bin; done; \
                       for l in $(ldd root/bin/* | grep -o '/[^ ]*\\.so[^ ]*' | sort -u); do \
                       mkdir -p root$(dirname $l) && cp -L $l root$l; done; ln -s data root/alias";
