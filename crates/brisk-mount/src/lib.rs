@@ -74,6 +74,7 @@ mod beneath;
 mod chosen_names;
 mod confinement;
 mod error;
+mod first_process;
 mod fuse;
 mod fusermount;
 mod hot_pack;
@@ -117,6 +118,7 @@ pub mod fuzzing {
 
 pub use confinement::Confinement;
 pub use error::{Error, ErrorKind, Result, with_reasons};
+pub use first_process::leave_first_process;
 pub use fuse::connection::{FuseConnection, mount_data};
 pub use fuse::options::{OnFault, ServeOptions};
 pub use fuse::owners::Owners;

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use rustix::fs::{FileType, Mode, OFlags, fstat, major, minor, open};
 use rustix::io::{Errno, Result};
 use rustix::ioctl::{Getter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{Pid, WaitOptions, child_subreaper, set_child_subreaper, waitpid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::session::is_fuse;
@@ -301,7 +301,24 @@ pub(crate) fn start_detached(
     main: impl FnOnce() -> i32,
 ) -> io::Result<()> {
     // An intermediate process starts it and ends. So this process, which may become a program, never has a
-    // child that the program does not know.
+    // child that the program does not know. Nor does it adopt one, if it adopts the orphans of what it starts.
+    let adopts = child_subreaper()?;
+    if adopts.is_some() {
+        set_child_subreaper(None)?;
+    }
+    let started = start_orphan(kept, stdio, main);
+    if adopts.is_some() {
+        set_child_subreaper(adopts)?;
+    }
+    started
+}
+
+/// As [`start_detached`].
+fn start_orphan(
+    kept: &[RawFd],
+    stdio: BorrowedFd<'_>,
+    main: impl FnOnce() -> i32,
+) -> io::Result<()> {
     let Some(between) = fork()? else {
         let started = start_child(|| {
             if close_all_but(kept, stdio).is_err() || rustix::process::setsid().is_err() {
@@ -725,8 +742,86 @@ fn forget_own_children() {
     }
 }
 
+/// A signal that has come to a process that waits for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReceivedSignal {
+    pub(crate) number: c_int,
+    /// Whether the kernel has sent it by itself, as for a key of the terminal.
+    pub(crate) is_of_kernel: bool,
+}
+
+/// All signals of a process of one thread, blocked, and what was blocked before.
+pub(crate) struct BlockedSignals {
+    before: libc::sigset_t,
+    of_children: Option<libc::sigaction>,
+}
+
+impl BlockedSignals {
+    /// Blocks all, and makes children leave a status to wait for.
+    pub(crate) fn all() -> Self {
+        // SAFETY: all zero is a whole set.
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+        // SAFETY: it writes to a whole set.
+        unsafe { libc::sigfillset(&raw mut all) };
+        // SAFETY: it reads one whole set and writes another.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
+        let of_children = disposition(libc::SIGCHLD);
+        keep_children();
+        Self {
+            before,
+            of_children,
+        }
+    }
+
+    /// As it was before.
+    pub(crate) fn restore(self) {
+        if let Some(before) = &self.of_children {
+            // SAFETY: the action is one that was installed, and nobody asks for the present one.
+            unsafe { libc::sigaction(libc::SIGCHLD, before, ptr::null_mut()) };
+        }
+        // SAFETY: it reads a whole set.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut())
+        };
+    }
+
+    /// Waits for a signal.
+    pub(crate) fn next(&self) -> ReceivedSignal {
+        // SAFETY: all zero is a whole set.
+        let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: it writes to a whole set.
+        unsafe { libc::sigfillset(&raw mut all) };
+        // SAFETY: all zero is a whole `siginfo_t`.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        loop {
+            // SAFETY: it reads a whole set and writes one `siginfo_t`.
+            let number = unsafe { libc::sigwaitinfo(&raw const all, &raw mut info) };
+            if number > 0 {
+                return ReceivedSignal {
+                    number,
+                    is_of_kernel: info.si_code > 0,
+                };
+            }
+        }
+    }
+}
+
+/// Sends a signal by its number, of which rustix knows only some.
+pub(crate) fn send_signal(process: Pid, signal: c_int) -> Result<()> {
+    // SAFETY: the call takes two numbers.
+    match unsafe { libc::kill(process.as_raw_pid(), signal) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// Closes all descriptors of a process that uses none any more.
+pub(crate) fn close_all() -> Result<()> {
+    close_range(0, c_uint::MAX, 0)
+}
+
 /// The child's id, or None in the child.
-fn fork() -> io::Result<Option<Pid>> {
+pub(crate) fn fork() -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(Errno::DEADLK.into());
     }
@@ -740,7 +835,7 @@ fn fork() -> io::Result<Option<Pid>> {
 }
 
 /// Ends the process without running what the parent has registered for its own end.
-fn exit_now(status: c_int) -> ! {
+pub(crate) fn exit_now(status: c_int) -> ! {
     // SAFETY: `_exit` takes any number and has no other requirement.
     unsafe { libc::_exit(status) }
 }
@@ -782,7 +877,8 @@ fn close_range(first: c_uint, last: c_uint, flags: c_uint) -> Result<()> {
     }
     // SAFETY: the call takes three numbers. What it closes is owned by nobody who uses it again:
     // this is called in a new process (`start_detached`), whose `main` uses what was kept, and
-    // which never returns into the code that owns the rest; and in a thread that gets a table of
+    // which never returns into the code that owns the rest; in a process that only waits for others and then ends
+    // (`close_all`); and in a thread that gets a table of
     // its own and uses none of what it closes (`close_in_this_thread`).
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     match result {

@@ -18,6 +18,7 @@ use super::sample::Look;
 use super::verdict::{FoundFiles, NextLaunch, ReplayEnd, StartReads, next_launch};
 use super::watched_program::WatchedProgram;
 use crate::error::{Action, Cause, Error, Result, with_reasons};
+use crate::first_process;
 use crate::hot_pack::learned_packs::LearnedLaunch;
 use crate::open::open_null;
 use crate::page_log::PageLog;
@@ -120,6 +121,9 @@ impl BackgroundReplay {
     /// Starts the background process. Returns at once, or for a long launch when the process has asked for the first pages. If
     /// the profile cannot be replayed, that process says so on standard error, and the program goes on.
     ///
+    /// If the calling process is the first of its PID namespace, it stays, and the call returns in a child: see
+    /// [`leave_first_process`](crate::leave_first_process).
+    ///
     /// # Errors
     ///
     /// `Place` if a directory does not exist, `State` if this process has other threads, and `Io`.
@@ -130,6 +134,7 @@ impl BackgroundReplay {
     }
 
     fn start_process(mut self) -> Result<(), Cause> {
+        first_process::leave()?;
         for at in &mut self.at {
             // The background process has another working directory.
             *at = std::path::absolute(&*at)

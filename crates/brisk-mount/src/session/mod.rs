@@ -65,6 +65,7 @@ use std::time::Duration;
 
 use self::directory::{Directory, is_no_room};
 use crate::error::{Action, Cause, Error, Result};
+use crate::first_process::leave_first_process;
 use crate::key::Key;
 use crate::run::{ProgramPlace, Variable, become_program};
 use crate::working_directory::WorkingDirectory;
@@ -195,10 +196,14 @@ impl Session {
     /// If the system refuses namespaces to this user, `fusermount3` mounts the image, and all programs of the
     /// user see it. The image is unmounted some time after the last run. If the directory of sessions has no room,
     /// no other run can join, and the mount ends with the program. `tell` is called with a [`Notice`] in both cases.
+    ///
+    /// If the calling process is the first of its PID namespace, it stays, and a child becomes the program: see
+    /// [`leave_first_process`].
     pub fn exec(&self, tell: impl FnMut(Notice<'_>)) -> Result<Infallible> {
         if self.command.is_empty() {
             return Err(Error::new(Action::Run, Cause::NoCommand));
         }
+        leave_first_process()?;
         let cwd = WorkingDirectory::now();
         let entered = self
             .enter(tell)

@@ -18,8 +18,8 @@ use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
     BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedLaunch, LearnedOf,
     LearnedPacks, Learning, LeftAlone, Notice, Observe, Observed, ObservedLaunch, PlainLaunch,
-    Replay, RootedLaunch, Session, SessionFill, SessionImage, Trace, gives_rights, sessions,
-    with_reasons,
+    Replay, RootedLaunch, Session, SessionFill, SessionImage, Trace, gives_rights,
+    leave_first_process, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -570,7 +570,7 @@ fn observe(
     limit: u64,
     known: Option<Arc<LearnedLaunch>>,
 ) -> anyhow::Result<Answer> {
-    let secret = match packs.secret() {
+    let secret = match leave_first_process().and_then(|()| packs.secret()) {
         Ok(secret) => secret,
         Err(error) => {
             tell_unlearned(args, &error);
