@@ -195,6 +195,10 @@ pub(crate) enum Cause {
     SharedElsewhere {
         option: &'static str,
     },
+    /// The caller wants all programs of the user to see the image.
+    OnlyInNamespaces {
+        option: &'static str,
+    },
     SharedAlready {
         place: PathBuf,
     },
@@ -383,6 +387,7 @@ impl Cause {
             | Self::NoFusermount
             | Self::NeitherWay { .. }
             | Self::SharedElsewhere { .. }
+            | Self::OnlyInNamespaces { .. }
             | Self::NoOverlay { .. }
             | Self::NoLastingLayer { .. }
             | Self::LayerRefused { .. }
@@ -531,6 +536,10 @@ impl fmt::Display for Cause {
                 f,
                 "{option} needs a user namespace, which the system refuses to this user; \
                  brisk doctor says how to allow it"
+            ),
+            Self::OnlyInNamespaces { option } => write!(
+                f,
+                "{option} shows the image to the program alone; leave out --seen-by user, or {option}"
             ),
             Self::SharedAlready { place } => write!(
                 f,

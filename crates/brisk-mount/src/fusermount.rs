@@ -5,11 +5,11 @@
 //! be inherited.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -61,26 +61,38 @@ pub(crate) fn unmount(target: &Path, lazy: bool) -> Result<(), Cause> {
 }
 
 fn finish(command: &mut Command) -> Result<(), Cause> {
-    let output = command
+    let failed = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => Cause::NoFusermount,
+        _ => Cause::io("start fusermount3", e),
+    };
+    let mut program = command
         .env("LC_ALL", "C")
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        .output()
-        .map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => Cause::NoFusermount,
-            _ => Cause::io("start fusermount3", e),
-        })?;
-    if output.status.success() {
-        return Ok(());
+        .spawn()
+        .map_err(failed)?;
+    let mut said = String::new();
+    if let Some(errors) = &mut program.stderr {
+        let mut bytes = Vec::new();
+        errors.read_to_end(&mut bytes).map_err(failed)?;
+        said = String::from_utf8_lossy(&bytes).into_owned();
     }
+    let how = match program.wait() {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => status.to_string(),
+        // The process that started this one may have chosen that children leave no status.
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::CHILD) && said.is_empty() => {
+            return Ok(());
+        }
+        Err(e) => e.to_string(),
+    };
     Err(Cause::FusermountRefused {
-        said: last_words(&output),
+        said: last_words(&said, &how),
     })
 }
 
 /// The last message of the program, without its own name. If there is none, how it ended.
-fn last_words(output: &Output) -> String {
-    let said = String::from_utf8_lossy(&output.stderr);
+fn last_words(said: &str, how: &str) -> String {
     let last = said.lines().rfind(|line| !line.trim().is_empty());
     match last {
         Some(line) => {
@@ -88,7 +100,7 @@ fn last_words(output: &Output) -> String {
             let prefix = format!("{PROGRAM}: ");
             line.strip_prefix(&prefix).unwrap_or(line).to_owned()
         }
-        None => format!("it ended with {} and without a message", output.status),
+        None => format!("it ended with {how} and without a message"),
     }
 }
 
@@ -149,10 +161,7 @@ fn send_channel(socket: &OwnedFd, channel: std::os::fd::BorrowedFd<'_>) -> io::R
 mod tests {
     use super::*;
     use std::fs::File;
-    use std::io::Read;
     use std::os::fd::AsFd;
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::ExitStatus;
 
     fn pair() -> (OwnedFd, OwnedFd) {
         socketpair(
@@ -202,17 +211,13 @@ mod tests {
 
     #[test]
     fn the_last_words_are_without_the_name_of_the_program() {
-        let output = |stderr: &str| Output {
-            status: ExitStatus::from_raw(256),
-            stdout: Vec::new(),
-            stderr: stderr.into(),
-        };
+        let how = "exit status: 1";
         assert_eq!(
-            last_words(&output("note\nfusermount3: user has no write access\n\n")),
+            last_words("note\nfusermount3: user has no write access\n\n", how),
             "user has no write access"
         );
         assert_eq!(
-            last_words(&output("")),
+            last_words("", how),
             "it ended with exit status: 1 and without a message"
         );
     }

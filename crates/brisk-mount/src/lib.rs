@@ -29,6 +29,7 @@ Each rule is a function of plain values in a file of its own. Its test is a tabl
 | Does a replay go on, pause or give up? | `replay/verdict.rs` |
 | Is a start observed? Is what was learned replayed, or learned again? | `hot_pack/rules.rs` |
 | Is a server restarted, or its connection aborted? | `session/guardian/supervisor.rs` |
+| Who sees the image of a session? | `session/world.rs` |
 | When does a session end, and what keeps it? | `session/guardian/lifetime.rs` |
 | May a run join? Is a request to end refused? What is lost when a peer disconnects? | `session/guardian/request.rs` |
 | When is the watchdog replaced? | `session/guardian/watchdog.rs` |
@@ -152,8 +153,8 @@ pub use replay::{
 pub use rooted_launch::RootedLaunch;
 pub use run::{Launch, PlainLaunch, Variable};
 pub use session::{
-    Bind, FillPlan, ImageStatus, Notice, OperationStatus, Session, SessionFill, SessionImage,
-    SessionStatus, SharedMount, end_session, sessions,
+    Bind, FillPlan, ImageStatus, Notice, OperationStatus, SeenBy, Session, SessionFill,
+    SessionImage, SessionStatus, SharedMount, end_session, sessions,
 };
 pub use squashfs_decoding::{Decoders, SquashfsDecoding};
 pub use syscalls::{become_command, ignore_requests_to_end};

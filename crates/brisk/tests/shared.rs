@@ -616,3 +616,226 @@ fn where_namespaces_are_refused_launches_are_learned_too() {
         "{err}"
     );
 }
+
+/// Says which users there are, and whose a file of root is.
+const WORLD: &str = "tr -s ' ' < /proc/self/uid_map; stat -c %u /etc/passwd";
+
+const OWN: &str = " 0 0 4294967295\n0\n";
+const NAMESPACE: &str = " 1000 1000 1\n65534\n";
+
+#[test]
+fn a_program_stays_in_the_users_own_world_unless_it_needs_a_namespace() {
+    let stage = Stage::new();
+    let run = |options: &[&str]| {
+        let start = ["run", "a.img", "--linger", "0"];
+        let program = ["--", "sh", "-c", WORLD];
+        stage.brisk(USER, &[&start, options, &program].concat())
+    };
+    assert_eq!(run(&[]), said(0, OWN, ""));
+    assert_eq!(run(&["--seen-by", "user"]), said(0, OWN, ""));
+    assert_eq!(run(&["--seen-by", "program"]), said(0, NAMESPACE, ""));
+    assert_eq!(run(&["--at", "at1000"]), said(0, NAMESPACE, ""));
+    assert_eq!(
+        run(&["--at", "at1000", "--seen-by", "user"]),
+        said(0, OWN, "")
+    );
+    assert_eq!(run(&["--writable"]), said(0, NAMESPACE, ""));
+    assert_eq!(run(&["--bind", "tree:at1000"]), said(0, NAMESPACE, ""));
+    let refused = "brisk: cannot mount a.img: --writable shows the image to the program alone; leave out --seen-by user, or \
+                   --writable\n";
+    assert_eq!(
+        run(&["--writable", "--seen-by", "user"]),
+        said(125, "", refused)
+    );
+    stage.assert_nothing_left(USER);
+}
+
+#[test]
+fn in_their_own_world_setuid_programs_get_their_rights() {
+    let stage = Stage::new();
+    copy_with_rights("/usr/bin/id", &stage.path("tree/id"));
+    let words = ["run", "a.img", "--linger", "0", "--"];
+    let tool = stage.path("tree/id");
+    let run = |options: &[&str]| {
+        let mut words = words.to_vec();
+        words.splice(1..1, options.iter().copied());
+        words.extend([tool.to_str().unwrap(), "-u"]);
+        stage.brisk(USER, &words)
+    };
+    assert_eq!(run(&[]), said(0, "0\n", ""));
+    // There is no root.
+    assert_eq!(run(&["--seen-by", "program"]), said(0, "1000\n", ""));
+}
+
+/// Copies a program, which starts with the rights of root.
+fn copy_with_rights(from: &str, to: &std::path::Path) {
+    fs::copy(from, to).unwrap();
+    fs::set_permissions(to, Permissions::from_mode(0o4755)).unwrap();
+}
+
+#[test]
+fn a_user_who_cannot_mount_gets_a_namespace() {
+    let stage = Stage::new();
+    let brisk = stage.path("brisk");
+    let brisk = brisk.to_str().unwrap();
+    let run = ["run", "a.img", "--linger", "0"];
+    let program = [
+        "--",
+        "/bin/sh",
+        "-c",
+        "PATH=/bin:/usr/bin; tr -s ' ' < /proc/self/uid_map",
+    ];
+    let without = |options: &[&str]| {
+        let words = [&["PATH=/none", brisk], &run[..], options, &program].concat();
+        let mut command = stage.wrapped(&[], USER, "env", &words);
+        Said::from(command.output().unwrap())
+    };
+    assert_eq!(without(&[]), said(0, " 1000 1000 1\n", ""));
+    let told = without(&["-v"]);
+    let expected = "there is no fusermount3; install the package fuse3, or run it as root; so only the program sees the image, \
+                    in a user namespace, where ssh refuses root's files and sudo gets no rights";
+    assert!(told.err.contains(expected), "{told:?}");
+    let refused = without(&["--seen-by", "user"]);
+    assert_eq!(refused.code, Some(125), "{refused:?}");
+    // As in a sandbox: fusermount3 gets no rights.
+    let words = [&["--no-new-privs", brisk], &run[..], &program].concat();
+    let mut command = stage.wrapped(&[], USER, "setpriv", &words);
+    let outcome = Said::from(command.output().unwrap());
+    assert_eq!(outcome, said(0, " 1000 1000 1\n", ""));
+}
+
+/// The processes that serve the images of the user.
+fn helpers(stage: &Stage) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let image = stage.path("a.img");
+    for entry in fs::read_dir("/proc").unwrap() {
+        let process = entry.unwrap().path();
+        let read = |name: &str| fs::read_to_string(process.join(name)).unwrap_or_default();
+        let number = process
+            .file_name()
+            .and_then(|name| name.to_str()?.parse().ok());
+        let serves = ["brisk-guardian", "brisk-server", "mount-watchdog"];
+        if serves.contains(&read("comm").trim_end())
+            && read("cmdline").contains(image.to_str().unwrap())
+        {
+            found.extend(number.and_then(Pid::from_raw));
+        }
+    }
+    found
+}
+
+fn kill_all(processes: &[Pid]) {
+    // None of them sees the end of another.
+    for signal in [Signal::STOP, Signal::KILL] {
+        for process in processes {
+            kill_process(*process, signal).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_mount_of_killed_processes_is_unmounted_by_whoever_comes_next() {
+    let stage = Stage::new();
+    let script = "echo $BRISK_TREE; cat $BRISK_TREE/sub/inside";
+    let words = ["run", "a.img", "--linger", "600", "--", "sh", "-c", script];
+    let run = || stage.brisk(USER, &words);
+    let first = run();
+    assert_eq!(first.code, Some(0), "{first:?}");
+    let place = PathBuf::from(first.out.lines().next().unwrap());
+    let kill = || {
+        wait_until(|| helpers(&stage).len() == 3);
+        kill_all(&helpers(&stage));
+        wait_until(|| helpers(&stage).is_empty());
+        assert!(is_mounted(&place));
+    };
+    kill();
+    // The next run has the same place.
+    assert_eq!(run(), first);
+    kill();
+    assert_eq!(stage.sessions(USER), Vec::<serde_json::Value>::new());
+    assert!(!is_mounted(&place));
+    // Whatever is mounted elsewhere.
+    assert_eq!(
+        stage.brisk(USER, &["mount", "a.img", "at1000"]).code,
+        Some(0)
+    );
+    wait_until(|| helpers(&stage).len() == 3);
+    kill_all(&helpers(&stage));
+    wait_until(|| helpers(&stage).is_empty());
+    let umount = stage.brisk(USER, &["umount", "--all"]);
+    assert_eq!(umount, said(1, "", "there is no session to end\n"));
+    assert!(!is_mounted(&stage.at(USER)));
+}
+
+#[test]
+fn a_run_beside_programs_whose_guardian_is_dead_has_another_place() {
+    let stage = Stage::new();
+    let words = ["run", "a.img", "--linger", "0", "--", "sh", "-c"];
+    let script = "echo $BRISK_TREE; read go; cat $BRISK_TREE/sub/inside";
+    let mut child = stage
+        .direct(USER, "./brisk", &[&words[..], &[script]].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut place = String::new();
+    std::io::BufRead::read_line(&mut out, &mut place).unwrap();
+    wait_until(|| helpers(&stage).len() == 3);
+    let guardian = helpers(&stage).into_iter().find(|process| {
+        let comm = format!("/proc/{}/comm", process.as_raw_nonzero());
+        fs::read_to_string(comm).unwrap() == "brisk-guardian\n"
+    });
+    kill_all(&[guardian.unwrap()]);
+    let other = stage.brisk(USER, &[&words[..], &["echo $BRISK_TREE"]].concat());
+    assert_eq!(other.code, Some(0), "{other:?}");
+    assert_ne!(other.out, place);
+    drop(child.stdin.take());
+    let mut text = String::new();
+    out.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "from the image");
+    assert!(child.wait().unwrap().success());
+    // The watchdog ends it with its last program.
+    let place = PathBuf::from(place.trim_end());
+    wait_until(|| !is_mounted(&place));
+}
+
+#[test]
+fn a_daemon_without_open_files_keeps_what_all_programs_see() {
+    let stage = Stage::new();
+    let daemon = "cd /; exec > /dev/null 2>&1 < /dev/null; while [ ! -e $0 ]; do sleep 0.02; done; \
+                  cp $BRISK_TREE/sub/inside $0.copy";
+    let go = stage.path("run1000/go");
+    let script = format!("setsid sh -c '{daemon}' {} &", go.display());
+    let run = ["run", "a.img", "--linger", "0", "--", "sh", "-c", &script];
+    assert_eq!(stage.brisk(USER, &run), said(0, "", ""));
+    let sessions = stage.sessions(USER);
+    assert_eq!(sessions.len(), 1, "{sessions:?}");
+    assert!(!sessions[0]["programs"].as_array().unwrap().is_empty());
+    let refused = stage.brisk(USER, &["umount", "a.img"]);
+    assert!(
+        refused.err.contains("programs still run in it"),
+        "{refused:?}"
+    );
+    fs::write(&go, "").unwrap();
+    let copy = stage.path("run1000/go.copy");
+    wait_until(|| fs::read(&copy).is_ok_and(|text| text == b"from the image"));
+    stage.assert_nothing_left(USER);
+}
+
+#[test]
+fn a_parent_that_ignores_its_children_mounts_all_the_same() {
+    let stage = Stage::new();
+    let words = [
+        "--ignore-signal=CHLD",
+        "./brisk",
+        "run",
+        "a.img",
+        "--linger",
+        "0",
+        "--",
+        "sh",
+    ];
+    let mut command = stage.wrapped(&[], USER, "env", &[&words[..], &["-c", WORLD]].concat());
+    assert_eq!(Said::from(command.output().unwrap()), said(0, OWN, ""));
+}

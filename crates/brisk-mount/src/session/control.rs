@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::directory::Directory;
 use super::message::{Message, receive, send};
+use super::shared::remove_dead_mounts;
 use crate::Confinement;
 use crate::error::{Action, Cause, Error, Result};
 
@@ -99,7 +100,7 @@ impl OperationStatus {
     }
 }
 
-/// The calling user's sessions.
+/// The calling user's sessions. It also unmounts what is left of those whose processes were all killed.
 ///
 /// # Errors
 ///
@@ -109,9 +110,11 @@ pub fn sessions() -> Result<Vec<SessionStatus>> {
     let io = |e| failed(Cause::io("read the directory of sessions", e));
     let directory = Directory::open().map_err(failed)?;
     let mut found = Vec::new();
+    let mut has_dead = false;
     for key in directory.keys().map_err(io)? {
         // If it has ended meanwhile, or was killed, there is no session.
         let Some(socket) = directory.connect(&key).map_err(io)? else {
+            has_dead = true;
             continue;
         };
         match ask(&socket, &["stat"]) {
@@ -122,6 +125,12 @@ pub fn sessions() -> Result<Vec<SessionStatus>> {
                 ..SessionStatus::default()
             }),
         }
+    }
+    if has_dead {
+        let images = found.iter().flat_map(|session| &session.images);
+        let served: Vec<_> = images.map(|image| image.place.as_path()).collect();
+        // If that fails, a later look or run tries again.
+        remove_dead_mounts(&served).ok();
     }
     Ok(found)
 }

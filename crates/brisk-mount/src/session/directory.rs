@@ -174,13 +174,20 @@ impl Directory {
 
     /// Makes a directory to mount on, if the user named none. It is removed with the session's other files.
     pub(super) fn make_place(&self, key: &str) -> Result<PathBuf, Cause> {
-        let name = format!("{key}.mnt");
-        match mkdirat(&self.fd, &name, Mode::RWXU) {
+        match mkdirat(&self.fd, format!("{key}.mnt"), Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) if is_no_room(&e.into()) => {
+                return Err(Cause::NoRoomForSession { source: e.into() });
+            }
             Err(e) => return Err(Cause::io("make a directory to mount on", e)),
         }
+        self.place(key)
+    }
+
+    /// The path of the directory that [`Directory::make_place`] makes.
+    pub(super) fn place(&self, key: &str) -> Result<PathBuf, Cause> {
         let own = std::fs::read_link(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
-        own.map(|own| own.join(name))
+        own.map(|own| own.join(format!("{key}.mnt")))
             .map_err(|e| Cause::io("find the directory of sessions", e))
     }
 

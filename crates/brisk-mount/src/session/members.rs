@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
@@ -21,9 +22,19 @@ use crate::syscalls::process_session;
 #[derive(Clone)]
 pub(super) enum Members {
     Namespace(Namespace),
-    /// For an image that is mounted for all programs: the runs that use it, while they live. The descriptors
-    /// tell whether they live, because another process may get their number later.
-    Runs(Vec<(Pid, Arc<OwnedFd>)>),
+    /// For an image that is mounted for all programs of the user.
+    Runs(Runs),
+}
+
+/// How to recognise the programs of an image that is mounted for all programs of the user: the runs that use it, and what
+/// has the mount point in its environment, as what a run has started does.
+#[derive(Clone)]
+pub(super) struct Runs {
+    /// The descriptors tell whether they live, because another process may get their number later.
+    runs: Vec<(Pid, Arc<OwnedFd>)>,
+    /// The variable with the mount point. None if the mount stays until it is unmounted.
+    variable: Option<Vec<u8>>,
+    own: i32,
 }
 
 /// How to recognise the processes in a session's namespaces.
@@ -45,14 +56,27 @@ impl Members {
         }))
     }
 
-    /// No runs yet.
-    pub(super) fn of_runs() -> Self {
-        Self::Runs(Vec::new())
+    /// No runs yet. If the mount ends with them, `place` is where they find it.
+    pub(super) fn of_runs(place: Option<&Path>) -> io::Result<Self> {
+        let variable = place.map(|place| [b"BRISK_TREE=", place.as_os_str().as_bytes()].concat());
+        Ok(Self::Runs(Runs {
+            runs: Vec::new(),
+            variable,
+            own: process_session(getpid())?,
+        }))
+    }
+
+    /// Whether the session ends with its last program.
+    pub(super) fn end_session(&self) -> bool {
+        match self {
+            Self::Namespace(_) => true,
+            Self::Runs(runs) => runs.variable.is_some(),
+        }
     }
 
     /// Counts a run that is connected, if this counts runs.
     pub(super) fn add(&mut self, run: Pid) {
-        if let Self::Runs(runs) = self {
+        if let Self::Runs(Runs { runs, .. }) = self {
             runs.retain(|(_, process)| is_alive(process));
             match pidfd_open(run, PidfdFlags::empty()) {
                 Ok(process) => runs.push((run, Arc::new(process))),
@@ -68,10 +92,7 @@ impl Members {
     pub(super) fn list(&self) -> io::Result<Vec<Pid>> {
         match self {
             Self::Namespace(namespace) => namespace.list(),
-            Self::Runs(runs) => {
-                let living = runs.iter().filter(|(_, process)| is_alive(process));
-                Ok(living.map(|(pid, _)| *pid).collect())
-            }
+            Self::Runs(runs) => runs.list(),
         }
     }
 
@@ -79,12 +100,62 @@ impl Members {
     pub(super) fn any(&self) -> io::Result<Option<OwnedFd>> {
         match self {
             Self::Namespace(namespace) => namespace.any(),
-            Self::Runs(runs) => {
-                let living = runs.iter().find(|(_, process)| is_alive(process));
-                living.map(|(_, process)| process.try_clone()).transpose()
-            }
+            Self::Runs(runs) => runs.any(),
         }
     }
+}
+
+impl Runs {
+    /// All processes, sorted.
+    fn list(&self) -> io::Result<Vec<Pid>> {
+        let living = self.runs.iter().filter(|(_, process)| is_alive(process));
+        let mut members: Vec<_> = living.map(|(pid, _)| *pid).collect();
+        members.extend(processes()?.into_iter().filter(|pid| self.has(*pid)));
+        members.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
+        members.dedup();
+        Ok(members)
+    }
+
+    /// One process, to watch until it ends. None if there is none.
+    fn any(&self) -> io::Result<Option<OwnedFd>> {
+        if let Some((_, process)) = self.runs.iter().find(|(_, process)| is_alive(process)) {
+            return process.try_clone().map(Some);
+        }
+        // Twice, as in a namespace.
+        for _ in 0..2 {
+            for pid in processes()? {
+                if self.has(pid)
+                    && let Ok(watch) = pidfd_open(pid, PidfdFlags::empty())
+                    && self.has(pid)
+                {
+                    return Ok(Some(watch));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the process has the mount point in its environment. That of others cannot be read.
+    fn has(&self, pid: Pid) -> bool {
+        let Some(variable) = &self.variable else {
+            return false;
+        };
+        let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+        let is_in = |environment: Vec<u8>| environment.split(|b| *b == 0).any(|v| v == variable);
+        environment.is_ok_and(is_in)
+            && !process_session(pid).is_ok_and(|session| session == self.own)
+    }
+}
+
+/// The numbers of all processes.
+fn processes() -> io::Result<Vec<Pid>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let pid = name.to_str().and_then(|name| name.parse().ok());
+        found.extend(pid.and_then(Pid::from_raw));
+    }
+    Ok(found)
 }
 
 /// Whether a thread of the process is left.
@@ -113,15 +184,11 @@ impl Namespace {
     fn list(&self) -> io::Result<Vec<Pid>> {
         let mut known = HashMap::new();
         let mut members = Vec::new();
-        for entry in fs::read_dir("/proc")? {
-            let name = entry?.file_name();
-            let pid = name.to_str().and_then(|name| name.parse().ok());
-            if let Some(pid) = pid.and_then(Pid::from_raw)
-                && self.has(pid, &mut known)
-            {
-                members.push(pid);
-            }
-        }
+        members.extend(
+            processes()?
+                .into_iter()
+                .filter(|pid| self.has(*pid, &mut known)),
+        );
         members.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
         Ok(members)
     }

@@ -43,6 +43,7 @@ mod set_up;
 mod shared;
 mod shared_mount_point;
 mod surroundings;
+mod world;
 
 #[cfg(feature = "fuzzing")]
 pub use guardian::rehearsal;
@@ -55,6 +56,7 @@ pub use open_image::SessionImage;
 pub(crate) use open_image::{OpenImage, mount_directory};
 pub use session_fill::{FillPlan, SessionFill};
 pub use shared::SharedMount;
+pub use world::SeenBy;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -64,9 +66,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::directory::{Directory, is_no_room};
+use self::world::{Needs, World, world};
 use crate::error::{Action, Cause, Error, Result};
 use crate::first_process::leave_first_process;
 use crate::key::Key;
+use crate::namespace::is_privileged;
 use crate::run::{ProgramPlace, Variable, become_program};
 use crate::working_directory::WorkingDirectory;
 
@@ -84,7 +88,9 @@ const LINGER: Duration = Duration::from_secs(300);
 /// connection if both die. Later runs join the namespace, and find in memory what the kernel has of the
 /// image. In each run, the program takes the place of the calling process.
 ///
-/// An ordinary user can do this if the system allows user namespaces. Root does not need them.
+/// For an ordinary user, `fusermount3` mounts the image, and all programs of the user see it. A session that needs a place of
+/// its own for the image, or shows more to its program, makes a user namespace instead: see [`Session::seen_by`]. Root needs
+/// neither.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Session {
@@ -107,6 +113,9 @@ pub struct Session {
     /// How long the session stays after its last program has ended. The value of the latest run counts. Default:
     /// 5 minutes.
     pub linger: Duration,
+    /// Who sees the image. `None` lets brisk choose: all programs of the user, unless the session needs a namespace, as root
+    /// does not, or `fusermount3` cannot mount.
+    pub seen_by: Option<SeenBy>,
     /// Fills from hot packs, if this run makes the session. A run that joins finds what is in memory.
     pub fill: Option<SessionFill>,
     /// The program and its arguments. An absolute path is taken as it is, a name with a slash is a path in
@@ -124,6 +133,8 @@ pub struct Session {
 pub enum Notice<'a> {
     /// The system refuses namespaces, so all programs of the user see the image in this directory.
     MountedForAll(&'a Path),
+    /// `fusermount3` cannot mount the image, so the program is in a user namespace, with what that costs it.
+    InUserNamespace(&'a Error),
     /// The directory of sessions has no room, so the run has the mount for itself.
     NoRoom(&'a std::io::Error),
 }
@@ -174,6 +185,7 @@ impl Session {
             writable: false,
             layer: None,
             linger: LINGER,
+            seen_by: None,
             fill: None,
             command,
             directory: None,
@@ -228,6 +240,25 @@ impl Session {
 
     /// Joins the session of this key, or makes it.
     fn enter(&self, mut tell: impl FnMut(Notice<'_>)) -> Result<EnteredSession, Cause> {
+        match world(self.seen_by, Needs::of(self), is_privileged())? {
+            World::Own => shared::enter(self),
+            World::Namespaces => self.enter_namespaces_or_else(tell),
+            World::OwnOrNamespaces => match shared::enter(self) {
+                Err(cause) if shared::is_of_way(&cause) => {
+                    let why = Error::new(Action::Mount, cause);
+                    tell(Notice::InUserNamespace(&why));
+                    self.enter_namespaces_or_else(tell)
+                }
+                entered => entered,
+            },
+        }
+    }
+
+    /// Joins or makes it in namespaces, or if the system refuses them, in the user's own world.
+    fn enter_namespaces_or_else(
+        &self,
+        mut tell: impl FnMut(Notice<'_>),
+    ) -> Result<EnteredSession, Cause> {
         let directory = Directory::open();
         let entered = match directory.and_then(|directory| self.enter_namespaces(directory)) {
             Err(Cause::NoRoomForSession { source }) => {
@@ -238,7 +269,13 @@ impl Session {
         };
         match entered {
             Err(Cause::NoUserNamespaces { source }) => {
-                let entered = shared::enter(self, source)?;
+                if let Some(option) = Needs::of(self).namespaces {
+                    return Err(Cause::SharedElsewhere { option });
+                }
+                let entered = shared::enter(self).map_err(|cause| match cause {
+                    Cause::NoFusermount => Cause::NeitherWay { source },
+                    cause => cause,
+                })?;
                 tell(Notice::MountedForAll(&entered.tree));
                 Ok(entered)
             }

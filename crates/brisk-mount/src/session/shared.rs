@@ -10,13 +10,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brisk_image::verity::Verity;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{getegid, geteuid};
 
+use super::control::sessions;
 use super::dev_fuse::mount_channel;
-use super::directory::{Directory, Lock};
+use super::directory::{Directory, Lock, is_no_room};
 use super::guardian::{GuardedImage, Guardian, Servers};
 use super::image_source::ImageSource;
 use super::log::say;
@@ -36,9 +39,16 @@ use crate::fuse::owners::Owners;
 use crate::fusermount;
 use crate::hot_pack::fill::FillRoot;
 use crate::key::Key;
-use crate::mount_table::mounted_on;
+use crate::mount_table::{mounted_on, mounts};
 use crate::namespace::is_privileged;
+use crate::open::open_null;
 use crate::syscalls::start_detached;
+
+/// How soon the kernel says that nobody serves a mount.
+const DEAD_WITHIN: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// An image to mount for all programs, of the calling user or of everybody.
 ///
@@ -154,43 +164,62 @@ impl SharedMount {
     }
 }
 
-/// Makes or joins a mount by `fusermount3` that runs of the same image share. It replaces a session if the
-/// system has `refused` namespaces.
-pub(super) fn enter(session: &Session, refused: io::Error) -> Result<EnteredSession, Cause> {
-    let needs_namespace = [
-        ("--root", session.root),
-        ("--with", !session.with.is_empty()),
-        ("--bind", !session.binds.is_empty()),
-        ("--writable", session.writable),
-    ];
-    if let Some((option, _)) = needs_namespace.into_iter().find(|(_, given)| *given) {
-        return Err(Cause::SharedElsewhere { option });
+/// The cause of a failed step in the directory of sessions.
+fn without_room(step: &'static str) -> impl Fn(io::Error) -> Cause + Copy {
+    move |source| match is_no_room(&source) {
+        true => Cause::NoRoomForSession { source },
+        false => Cause::io(step, source),
     }
+}
+
+/// Whether `fusermount3` could not mount, and a namespace may do. Everything else fails in namespaces, too.
+pub(super) fn is_of_way(cause: &Cause) -> bool {
+    matches!(
+        cause,
+        Cause::NoFusermount | Cause::FusermountRefused { .. } | Cause::NoRoomForSession { .. }
+    )
+}
+
+/// Makes or joins a mount by `fusermount3` that runs of the same image share, in the user's own world.
+pub(super) fn enter(session: &Session) -> Result<EnteredSession, Cause> {
     let image = OpenImage::open(&session.image, false)?;
     let identify = |e| Cause::io("identify the image", e);
     let mut key = Key::new().map_err(identify)?;
     image.add_to(&mut key).map_err(identify)?;
     key.add(b"instead");
     key.add_path(image.at.as_deref());
-    let key = key.name();
     let directory = Directory::open()?;
-    let failed = |e| Cause::io("look for a session", e);
-    let mut tries = 0;
-    let lock = loop {
-        // A run that holds the lock is about to mount or to unmount.
-        let lock = directory.lock(&key).map_err(failed)?;
-        let Some(socket) = directory.connect(&key).map_err(failed)? else {
-            break lock;
-        };
-        // The guardian may need the lock before it can answer.
-        lock.release().map_err(failed)?;
-        if let Some(entered) = join::join(socket, session.linger)? {
-            return Ok(entered);
+    let failed = without_room("look for a session");
+    let (key, lock) = 'free: {
+        for number in 0..TRIES {
+            let mut key = key.clone();
+            // Only where programs still use the place of a guardian that is dead.
+            if number > 0 {
+                key.add_number(number.into());
+            }
+            let key = key.name();
+            let lock = match join_or_lock(&directory, &key, session.linger)? {
+                Ok(entered) => return Ok(entered),
+                Err(lock) => lock,
+            };
+            let place = match &image.at {
+                Some(at) => at.clone(),
+                None => directory.place(&key)?,
+            };
+            if is_mounted(&place)? {
+                // If nobody serves it any more, looking for sessions unmounts it. What else is wrong there does not matter here.
+                sessions().ok();
+            }
+            match (is_mounted(&place)?, &image.at) {
+                (false, _) => break 'free (key, lock),
+                (true, None) => lock.release().map_err(failed)?,
+                (true, Some(_)) => {
+                    directory.abandon(&key, lock).map_err(failed)?;
+                    return Err(Cause::SharedAlready { place });
+                }
+            }
         }
-        tries += 1;
-        if tries == TRIES {
-            return Err(Cause::SessionLost { tries });
-        }
+        return Err(Cause::SessionLost { tries: TRIES });
     };
     let fills = ImageFill::of_session(session, std::slice::from_ref(&image))?;
     let fill = fills.into_iter().next().flatten();
@@ -210,17 +239,91 @@ pub(super) fn enter(session: &Session, refused: io::Error) -> Result<EnteredSess
         key,
         lock,
     };
-    let started = files.begin(|files| pending.start(files));
-    let guardian = started.map_err(|cause| match cause {
-        Cause::NoFusermount => Cause::NeitherWay { source: refused },
-        cause => cause,
-    })?;
+    let guardian = files.begin(|files| pending.start(files))?;
     Ok(EnteredSession {
         tree: target.clone(),
         joined: false,
         covered: vec![target],
         guardian,
     })
+}
+
+/// Joins the mount of this key, or locks the key to make it.
+fn join_or_lock(
+    directory: &Directory,
+    key: &str,
+    linger: Duration,
+) -> Result<Result<EnteredSession, Lock>, Cause> {
+    let failed = without_room("look for a session");
+    for _ in 0..TRIES {
+        // A run that holds the lock is about to mount or to unmount.
+        let lock = directory.lock(key).map_err(failed)?;
+        let Some(socket) = directory.connect(key).map_err(failed)? else {
+            return Ok(Err(lock));
+        };
+        // The guardian may need the lock before it can answer.
+        lock.release().map_err(failed)?;
+        if let Some(entered) = join::join(socket, linger)? {
+            return Ok(Ok(entered));
+        }
+    }
+    Err(Cause::SessionLost { tries: TRIES })
+}
+
+/// Whether an image is mounted there.
+fn is_mounted(place: &Path) -> Result<bool, Cause> {
+    let mounted = mounted_on(place).map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
+    Ok(mounted.is_some_and(|entry| entry.fs_type == FS_TYPE))
+}
+
+/// Unmounts what the calling user has mounted for all of their programs and nobody serves any more, because all processes were
+/// killed that could unmount it. A mount that is looked at cannot be unmounted meanwhile, so those on `kept` are not.
+pub(super) fn remove_dead_mounts(kept: &[&Path]) -> Result<(), Cause> {
+    let user = format!("user_id={}", geteuid().as_raw());
+    let mounts = mounts().map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
+    let own = mounts.into_iter().filter(|entry| {
+        let mut options = entry.super_options.split(',');
+        entry.fs_type == FS_TYPE
+            && options.any(|option| option == user)
+            && !kept.contains(&&*entry.target)
+    });
+    let places: Vec<_> = own.map(|entry| entry.target).collect();
+    for place in dead_of(&places)? {
+        SharedMountPoint::of(place).take_out()?;
+    }
+    Ok(())
+}
+
+/// The places of mounts that nobody serves any more. Another process asks, because a server that is stopped does not answer.
+fn dead_of(places: &[PathBuf]) -> Result<Vec<PathBuf>, Cause> {
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let failed = |e| Cause::io("look for mounts that nobody serves", e);
+    let (said, says) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+    let null = open_null()?;
+    let kept = [says.as_raw_fd()];
+    start_detached(&kept, null.as_fd(), move || {
+        for (index, place) in (0u8..).zip(places) {
+            let asks = AtFlags::STATX_FORCE_SYNC;
+            let found = statx(CWD, place, asks, StatxFlags::BASIC_STATS);
+            if let Err(Errno::NOTCONN | Errno::CONNABORTED) = found {
+                // If nobody waits any more, a later look finds the same.
+                rustix::io::write(&says, &[index]).ok();
+            }
+        }
+        0
+    })
+    .map_err(failed)?;
+    let mut dead = Vec::new();
+    let mut fds = [PollFd::new(&said, PollFlags::IN)];
+    let mut index = [0];
+    while poll(&mut fds, Some(&DEAD_WITHIN)).map_err(|e| failed(e.into()))? > 0
+        && rustix::io::read(&said, &mut index).map_err(|e| failed(e.into()))? > 0
+    {
+        dead.extend(places.get(usize::from(index[0])).cloned());
+    }
+    Ok(dead)
 }
 
 /// When a shared mount ends, if nobody unmounts it before.
@@ -274,6 +377,7 @@ impl PendingMount {
     /// Mounts the image, and starts the guardian. Returns the connection to the guardian.
     fn start(self, files: &SessionFiles) -> Result<OwnedFd, Cause> {
         let failed = |step: &'static str| move |e: io::Error| Cause::io(step, e);
+        let making = without_room;
         let directory = files
             .directory
             .try_clone()
@@ -281,10 +385,10 @@ impl PendingMount {
         let key = files.key.clone();
         let log = directory
             .log(&key)
-            .map_err(failed("make the mount's log"))?;
+            .map_err(making("make the mount's log"))?;
         let listener = directory
             .listen(&key, &files.lock)
-            .map_err(failed("make the mount's socket"))?;
+            .map_err(making("make the mount's socket"))?;
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -366,10 +470,20 @@ impl PendingMount {
         };
         let apply = |fill: ImageFill| fill.apply(&mut options, root, &self.target);
         let launch = self.fill.and_then(apply);
-        let connection = FuseConnection::establish(channel, &options).map_err(|e| e.to_string());
         let path = self.image.path.clone();
-        let connection = match connection {
-            Ok(connection) => connection,
+        let (linger, bound) = match self.until {
+            MountEnd::Unmounted => (None, false),
+            MountEnd::FirstPeerGone => (None, true),
+            MountEnd::Idle(linger) => (Some(linger), false),
+        };
+        let begin = || -> Result<_, String> {
+            let ends_by_runs = linger.map(|_| self.target.as_path());
+            let members = Members::of_runs(ends_by_runs).map_err(|e| e.to_string())?;
+            let connection = FuseConnection::establish(channel, &options);
+            Ok((members, connection.map_err(|e| e.to_string())?))
+        };
+        let (members, connection) = match begin() {
+            Ok(begun) => begun,
             Err(e) => {
                 say(&format!("the guardian could not start: {e}"));
                 place.detach();
@@ -378,11 +492,6 @@ impl PendingMount {
                 send_now(&first, &[FAILED, e.as_bytes()], &[]).ok();
                 return 1;
             }
-        };
-        let (linger, bound) = match self.until {
-            MountEnd::Unmounted => (None, false),
-            MountEnd::FirstPeerGone => (None, true),
-            MountEnd::Idle(linger) => (Some(linger), false),
         };
         let guardian = Guardian {
             directory,
@@ -403,7 +512,7 @@ impl PendingMount {
             }],
             place: self.target,
             linger,
-            members: Members::of_runs(),
+            members,
             surroundings: None,
             layer_lock: None,
             shared: Some(place),

@@ -18,7 +18,7 @@ use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
     BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedLaunch, LearnedOf,
     LearnedPacks, Learning, LeftAlone, Notice, Observe, Observed, ObservedLaunch, PlainLaunch,
-    Replay, RootedLaunch, Session, SessionFill, SessionImage, Trace, gives_rights,
+    Replay, RootedLaunch, SeenBy, Session, SessionFill, SessionImage, Trace, gives_rights,
     leave_first_process, sessions, with_reasons,
 };
 
@@ -55,7 +55,8 @@ Without CMD, brisk starts the program that the image records (brisk pack --entry
 only .desktop file at the top of the image, as AppImages have them. --root, --at and --chdir then count more than what is \
 recorded. brisk info shows what the image says.\n\n\
 The program takes the place of brisk: signals, job control, descriptors and the exit status are the program's \
-own. Only the program and what it starts see the image. BRISK_TREE in the environment is the mount point.\n\n\
+own. Of an ordinary user, all programs see the image, unless an option needs a namespace (--seen-by). BRISK_TREE in the \
+environment is the mount point.\n\n\
 The first run of an image starts three small processes that serve it. Later runs of the same user join them, and \
 find in memory what earlier runs have read. They end some time after the last program (--linger). brisk stat \
 shows them, and brisk umount ends them.\n\n\
@@ -112,7 +113,8 @@ pub struct Args {
     more_arguments: Vec<OsString>,
 
     /// The directory to mount the image on. The mount hides its contents, from the program only. [default: the place
-    /// that the image records, else the first of /mnt, /media and /srv that is empty]
+    /// that the image records; else a directory of the session if all programs of the user see it, or the first of /mnt,
+    /// /media and /srv that is empty]
     #[arg(long, value_name = "DIR", conflicts_with = "root")]
     at: Option<PathBuf>,
 
@@ -131,6 +133,12 @@ pub struct Args {
     /// keeps that in this directory, and a later run sees it. The image itself never changes.
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, conflicts_with = "kernel")]
     writable: Option<Option<PathBuf>>,
+
+    /// Who sees the image while the session runs: all programs of the user, or the program and what it starts alone, in a user
+    /// namespace. There root's files belong to nobody, so ssh refuses them, and sudo gets no rights. [default: user, but for
+    /// root, and with --at, --root, --writable, --bind, --with, or a place that the image records, program]
+    #[arg(long, value_name = "WHO", conflicts_with = "kernel")]
+    seen_by: Option<WhoSees>,
 
     /// How long the session stays after its last program: seconds, or a number with s, m, h or d, such as 5m. 0 leaves
     /// nothing. The value of the latest run counts. [default: 5m]
@@ -210,6 +218,22 @@ pub struct Args {
 
 /// What to do with an option that changes nothing.
 const LEAVE: &str = "leave it out";
+
+/// A [`SeenBy`] as it is written.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum WhoSees {
+    User,
+    Program,
+}
+
+impl From<WhoSees> for SeenBy {
+    fn from(who: WhoSees) -> Self {
+        match who {
+            WhoSees::User => Self::User,
+            WhoSees::Program => Self::Program,
+        }
+    }
+}
 
 /// What is learned of a launch without an image.
 struct Learned {
@@ -374,6 +398,12 @@ pub fn start(
                 "the system refuses user namespaces, so the image is mounted on {}, where all your \
                  programs see it",
                 place.display()
+            )),
+            // A run of a desktop or a build has nobody to read it.
+            Notice::InUserNamespace(why) if is_told(args) => warn(&format!(
+                "{}; so only the program sees the image, in a user namespace, where ssh refuses root's files and sudo gets no \
+                 rights",
+                with_reasons(why)
             )),
             Notice::NoRoom(why) => warn(&format!(
                 "the directory of sessions has no room ({why}), so no other run shares what this one has in memory; \
@@ -723,6 +753,7 @@ impl Args {
             ("--writable", self.writable.is_some() && !in_root, pack),
             (verify.unwrap_or("--verify"), verify.is_some(), pack),
             ("--audit", self.audit, pack),
+            ("--seen-by", self.seen_by.is_some(), LEAVE),
         ];
         let given = options.into_iter().find(|(_, given, _)| *given);
         given.map(|(option, _, instead)| (option, instead))
@@ -775,6 +806,7 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
     session.directory.clone_from(&located.start.directory);
     session.variables.clone_from(&located.start.variables);
     session.linger = args.linger.unwrap_or(session.linger);
+    session.seen_by = args.seen_by.map(SeenBy::from);
     session.fill = fill(args);
     Ok(session)
 }

@@ -38,20 +38,36 @@ pub fn profile_of_record(path: &Path) -> Option<Profile> {
 
 /// Runs `test` as root and as an ordinary user, at the same time.
 pub fn each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
+    each_of(&[(0, false), (1000, false)], test);
+}
+
+/// The same, and as an ordinary user whose programs all see the image.
+pub fn each_world(test: impl Fn(&Stage) + Send + Clone + 'static) {
+    each_of(&[(0, false), (1000, false), (1000, true)], test);
+}
+
+fn each_of(users: &[(u32, bool)], test: impl Fn(&Stage) + Send + Clone + 'static) {
     let name = thread::current().name().unwrap_or("test").to_owned();
-    let users = [0, 1000].map(|user| {
+    let start = |&(user, in_own_world): &(u32, bool)| {
         let test = test.clone();
         let watched = move || {
             watched(move || {
-                let stage = Stage::new(user);
+                let mut stage = Stage::new(user);
+                stage.in_own_world = in_own_world;
                 test(&stage);
             });
         };
-        let thread = thread::Builder::new().name(format!("{name} as {user}"));
+        let world = if in_own_world {
+            " in its own world"
+        } else {
+            ""
+        };
+        let thread = thread::Builder::new().name(format!("{name} as {user}{world}"));
         thread.spawn(watched).expect("a thread")
-    });
-    for result in users.map(thread::JoinHandle::join) {
-        if let Err(panic) = result {
+    };
+    let threads: Vec<_> = users.iter().map(start).collect();
+    for thread in threads {
+        if let Err(panic) = thread.join() {
             std::panic::resume_unwind(panic);
         }
     }
@@ -86,7 +102,9 @@ pub fn watched_for(limit: Duration, test: impl FnOnce() + Send + 'static) {
             )
             .ok();
             for place in [std::env::temp_dir(), ON_DISK.into()] {
-                end_by_force(&place.join(prefix()));
+                for in_own_world in [false, true] {
+                    end_by_force(&place.join(prefix()), in_own_world);
+                }
             }
             std::process::exit(1);
         }
@@ -107,6 +125,7 @@ fn prefix() -> String {
 pub struct Stage {
     dir: tempfile::TempDir,
     user: u32,
+    in_own_world: bool,
 }
 
 impl Stage {
@@ -131,6 +150,7 @@ impl Stage {
         let stage = Self {
             dir: dir.expect("a temporary directory"),
             user,
+            in_own_world: false,
         };
         let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o755));
         open(stage.dir.path()).unwrap();
@@ -293,9 +313,21 @@ impl Stage {
     }
 
     pub fn lingering(&self, seconds: &str, program: &[&str]) -> Command {
-        let mut command = self.brisk(&["run", "app.img", "--at", "at", "--linger", seconds, "--"]);
-        command.args(program);
+        let mut command = self.brisk(&["run", "app.img", "--at", "at", "--linger", seconds]);
+        command.args(self.world()).arg("--").args(program);
         command
+    }
+
+    /// Options of `brisk run` that say who sees the image.
+    pub fn world(&self) -> &[&str] {
+        match self.in_own_world {
+            true => &["--seen-by", "user"],
+            false => &[],
+        }
+    }
+
+    pub fn in_own_world(&self) -> bool {
+        self.in_own_world
     }
 
     pub fn sh(&self, script: &str) -> Output {
@@ -304,7 +336,7 @@ impl Stage {
 
     /// The processes with this name in this stage's sessions, sorted.
     pub fn processes(&self, name: &str) -> Vec<i32> {
-        processes(self.dir.path())
+        processes(self.dir.path(), self.in_own_world)
             .into_iter()
             .filter(|(_, comm)| comm == name)
             .map(|(pid, _)| pid)
@@ -353,7 +385,10 @@ impl Stage {
     pub fn assert_no_process(&self, within: Duration) {
         let deadline = Instant::now() + within;
         loop {
-            let left = processes(self.dir.path());
+            let mut left = processes(self.dir.path(), self.in_own_world);
+            let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+            let mounts = table.lines().filter(|line| is_ours(line, self.dir.path()));
+            left.extend(mounts.map(|line| (0, line.to_owned())));
             if left.is_empty() {
                 return;
             }
@@ -462,20 +497,50 @@ fn everybody_reaches(path: &Path) -> bool {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        end_by_force(self.dir.path());
+        end_by_force(self.dir.path(), self.in_own_world);
     }
 }
 
-/// The living processes that see a session's mount of an image whose path starts with `prefix`.
-fn processes(prefix: &Path) -> Vec<(i32, String)> {
-    let mut found = Vec::new();
+/// The living processes that see a session's mount of an image whose path starts with `prefix`. If all programs see it, those
+/// that serve it, and those that have its place in their environment.
+fn processes(prefix: &Path, in_own_world: bool) -> Vec<(i32, String)> {
+    let mut found: Vec<(i32, String)> = Vec::new();
     for_each_process(|pid, comm, line| {
-        if is_ours(line, prefix) && found.last().is_none_or(|(last, _)| *last != pid) {
+        if found.last().is_none_or(|(last, _)| *last != pid)
+            && match in_own_world {
+                true => uses_place_below(pid, prefix),
+                false => is_ours(line, prefix),
+            }
+        {
             found.push((pid, comm.to_owned()));
         }
     });
     found.sort_unstable();
     found
+}
+
+/// The device's numbers in a line of a mount table.
+fn device_of(line: &str) -> Option<&str> {
+    line.split(' ').nth(2)
+}
+
+/// Whether a process serves an image below `prefix`, or was started from one.
+fn uses_place_below(pid: i32, prefix: &Path) -> bool {
+    let has_word = |name: &str, before: &str| {
+        let words = fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let wanted = [before.as_bytes(), prefix.as_os_str().as_encoded_bytes()].concat();
+        words
+            .split(|b| *b == 0)
+            .any(|word| word.starts_with(&wanted))
+    };
+    let serves = [
+        "brisk-guardian",
+        "brisk-server",
+        "brisk-learner",
+        "mount-watchdog",
+    ];
+    has_word("environ", "BRISK_TREE=")
+        || name_of(pid).is_some_and(|name| serves.contains(&&*name)) && has_word("cmdline", "")
 }
 
 fn is_ours(line: &str, prefix: &Path) -> bool {
@@ -518,11 +583,11 @@ fn parent_of(pid: i32) -> Option<i32> {
 
 /// Kills what uses images whose path starts with `prefix`. If it does not end, because its threads wait for
 /// answers that nobody gives, aborts its connections.
-fn end_by_force(prefix: &Path) {
+fn end_by_force(prefix: &Path, in_own_world: bool) {
     for attempt in 0..200 {
-        let left = processes(prefix);
+        let left = processes(prefix, in_own_world);
         if left.is_empty() {
-            return;
+            return unmount_all(prefix);
         }
         for (pid, _) in left {
             if u32::try_from(pid) != Ok(std::process::id())
@@ -537,7 +602,16 @@ fn end_by_force(prefix: &Path) {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    eprintln!("processes stay: {:?}", processes(prefix));
+    eprintln!("processes stay: {:?}", processes(prefix, in_own_world));
+}
+
+/// Unmounts what these tests see of images whose path starts with `prefix`.
+fn unmount_all(prefix: &Path) {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    for line in table.lines().filter(|line| is_ours(line, prefix)) {
+        let place = line.split(' ').nth(4).unwrap();
+        rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH).ok();
+    }
 }
 
 /// Aborts by number. Another connection may get that number later, so this is only for what hangs.
@@ -545,7 +619,7 @@ fn abort(prefix: &Path) {
     let mut devices = BTreeSet::new();
     for_each_process(|_, _, line| {
         if is_ours(line, prefix) {
-            let device = line.split(' ').nth(2).and_then(|d| d.split_once(':'));
+            let device = device_of(line).and_then(|d| d.split_once(':'));
             devices.extend(device.map(|(_, minor)| minor.to_owned()));
         }
     });

@@ -160,7 +160,7 @@ impl Stage {
             images: vec![image],
             place: PLACE.into(),
             lifetime: Lifetime::new(Some(LINGER)),
-            members: Members::of_runs(),
+            members: Members::of_runs(None).expect("a process session"),
             surroundings: Some(Surroundings::of_this_process()?),
             layer_lock: None,
             shared,

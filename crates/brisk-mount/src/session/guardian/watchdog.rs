@@ -148,11 +148,8 @@ pub(super) fn run(
     rustix::thread::set_name(NAME).ok();
     // Stopping a service asks all its processes to end at once. This one must end after the others.
     ignore_requests_to_end();
-    // A mount that all programs see stays until it is unmounted.
-    guardian.take_if(|_| {
-        let mut handles = watched.iter().map(|(_, handle)| handle);
-        handles.any(|handle| matches!(handle, MountHandle::Shared(_)))
-    });
+    // Other mounts that all programs see stay until they are unmounted.
+    guardian.take_if(|_| !members.end_session());
     let mut programs = Programs::OfGuardian;
     while !watched.is_empty() {
         let program = match &programs {
