@@ -187,14 +187,20 @@ fn mount_device(
     }
 }
 
+/// What keeps set-user-id bits and device nodes of an image from having an effect.
+pub(crate) fn mount_flags(suid: bool, dev: bool) -> MountFlags {
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::NOSUID, !suid);
+    flags.set(MountFlags::NODEV, !dev);
+    flags
+}
+
 fn mount_plain(
     device: &Path,
     mount_point: &MountPoint,
     options: &MountOptions,
 ) -> Result<(), Refusal> {
-    let mut flags = MountFlags::RDONLY;
-    flags.set(MountFlags::NOSUID, !options.suid);
-    flags.set(MountFlags::NODEV, !options.dev);
+    let flags = MountFlags::RDONLY | mount_flags(options.suid, options.dev);
     rustix::mount::mount(device, &mount_point.path, "squashfs", flags, None)
         .map_err(Refusal::silent)
 }

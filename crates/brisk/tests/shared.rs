@@ -839,3 +839,33 @@ fn a_parent_that_ignores_its_children_mounts_all_the_same() {
     let mut command = stage.wrapped(&[], USER, "env", &[&words[..], &["-c", WORLD]].concat());
     assert_eq!(Said::from(command.output().unwrap()), said(0, OWN, ""));
 }
+
+#[test]
+fn only_root_gives_an_image_its_rights() {
+    let stage = Stage::new();
+    copy_with_rights("/usr/bin/id", &stage.path("tree/id"));
+    stage.0.pack(&ImageWriter::new(), "tree", "suid.img");
+    fs::set_permissions(stage.path("suid.img"), Permissions::from_mode(0o644)).unwrap();
+    for (options, expected) in [
+        (&[][..], "1000\n"),
+        (&["--dev"], "1000\n"),
+        (&["--suid"], "0\n"),
+        (&["--kernel"], "1000\n"),
+        (&["--kernel", "--suid"], "0\n"),
+    ] {
+        let words = [&["mount"], options, &["suid.img", "at0"]].concat();
+        assert_eq!(stage.brisk(0, &words), said(0, "", ""), "{options:?}");
+        assert_eq!(stage.sh(USER, "at0/id -u").out, expected, "{options:?}");
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let at = stage.at(0);
+        let line = table
+            .lines()
+            .find(|line| line.contains(at.to_str().unwrap()));
+        let has_nodes = !line.unwrap().contains("nodev");
+        assert_eq!(has_nodes, options.contains(&"--dev"), "{options:?}");
+        assert_eq!(stage.brisk(0, &["umount", "at0"]).code, Some(0));
+    }
+    let refused = stage.brisk(USER, &["mount", "--suid", "suid.img", "at1000"]);
+    let expected = "brisk: cannot mount suid.img: this needs root (CAP_SYS_ADMIN); run it as root, for example with sudo\n";
+    assert_eq!(refused, said(2, "", expected));
+}

@@ -36,10 +36,19 @@ pub(crate) fn is_fuse(mode: u32, device: u64) -> bool {
 /// Mounts a file system with this name on the directory `on`, and returns its channel to the kernel. Nobody
 /// answers requests yet, so nothing in the mount may be touched.
 pub(crate) fn mount_channel(name: &Path, on: &Path) -> Result<OwnedFd, Cause> {
+    mount_channel_with(name, on, MountFlags::NOSUID | MountFlags::NODEV)
+}
+
+/// The same with these flags, besides that it is read-only.
+pub(crate) fn mount_channel_with(
+    name: &Path,
+    on: &Path,
+    flags: MountFlags,
+) -> Result<OwnedFd, Cause> {
     let channel = open_channel()?;
     let data = mount_data(channel.as_fd(), geteuid().as_raw(), getegid().as_raw());
     let data = std::ffi::CString::new(data).map_err(|e| Cause::io("mount", e))?;
-    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    let flags = flags | MountFlags::RDONLY;
     mount(name, on, FS_TYPE, flags, Some(data.as_c_str())).map_err(|e| match e {
         Errno::NODEV => Cause::NoFuse,
         Errno::PERM | Errno::ACCESS => Cause::MountRefused { source: e.into() },

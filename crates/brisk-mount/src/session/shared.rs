@@ -13,12 +13,13 @@ use brisk_image::verity::Verity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
+use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{getegid, geteuid};
 
 use super::control::sessions;
-use super::dev_fuse::mount_channel;
+use super::dev_fuse::mount_channel_with;
 use super::directory::{Directory, Lock, is_no_room};
 use super::guardian::{GuardedImage, Guardian, Servers};
 use super::image_source::ImageSource;
@@ -38,6 +39,7 @@ use crate::fuse::options::ServeOptions;
 use crate::fuse::owners::Owners;
 use crate::fusermount;
 use crate::hot_pack::fill::FillRoot;
+use crate::kernel_mount::mount_flags;
 use crate::key::Key;
 use crate::mount_table::{mounted_on, mounts};
 use crate::namespace::is_privileged;
@@ -67,6 +69,10 @@ pub struct SharedMount {
     /// Lets other users in. Root's mounts always do. For other users the system must allow it, with
     /// `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
+    /// Whether set-user-id bits and file capabilities have an effect. Only root may ask for that.
+    pub suid: bool,
+    /// Whether device nodes have an effect. Only root may ask for that.
+    pub dev: bool,
 }
 
 impl SharedMount {
@@ -78,6 +84,8 @@ impl SharedMount {
             target: target.into(),
             verity: None,
             allow_other: false,
+            suid: false,
+            dev: false,
         }
     }
 
@@ -155,6 +163,7 @@ impl SharedMount {
             image,
             target: target.clone(),
             allow_other: self.allow_other,
+            flags: mount_flags(self.suid, self.dev),
             until,
             // No launch follows.
             fill: None,
@@ -231,6 +240,7 @@ pub(super) fn enter(session: &Session) -> Result<EnteredSession, Cause> {
         image,
         target: target.clone(),
         allow_other: false,
+        flags: mount_flags(false, false),
         until: MountEnd::Idle(session.linger),
         fill,
     };
@@ -368,6 +378,8 @@ struct PendingMount {
     /// A canonical path of a directory.
     target: PathBuf,
     allow_other: bool,
+    /// Besides that it is read-only.
+    flags: MountFlags,
     until: MountEnd,
     /// None if nothing is filled.
     fill: Option<ImageFill>,
@@ -433,13 +445,18 @@ impl PendingMount {
     /// Mounts, and returns the channel. Nobody answers requests yet, so nothing in the mount may be touched.
     fn mount(&self) -> Result<OwnedFd, Cause> {
         if !is_privileged() {
+            if self.flags != mount_flags(false, false) {
+                return Err(Cause::NotPermitted);
+            }
             let options = fusermount::options(&self.image.path, self.allow_other);
             return fusermount::mount(&self.target, &options);
         }
-        mount_channel(&self.image.path, &self.target).map_err(|cause| match cause {
-            Cause::MountRefused { .. } => Cause::NotPermitted,
-            cause => cause,
-        })
+        mount_channel_with(&self.image.path, &self.target, self.flags).map_err(
+            |cause| match cause {
+                Cause::MountRefused { .. } => Cause::NotPermitted,
+                cause => cause,
+            },
+        )
     }
 
     /// The work of the guardian's process.

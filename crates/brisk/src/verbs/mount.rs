@@ -14,8 +14,8 @@ use crate::verify_args::VerifyArgs;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 brisk mounts the image read-only, until brisk umount ends that. Three small processes serve the mount. They \
-outlive this command and, where the system allows it, the login (loginctl enable-linger). Set-user-id bits and \
-device nodes of the image have no effect.\n\n\
+outlive this command and, where the system allows it, the login (loginctl enable-linger). Set-user-id bits, file \
+capabilities and device nodes of the image have no effect, unless root asks for it (--suid, --dev).\n\n\
 Root mounts for everybody, with the image's owners. Other users need fusermount3 (package fuse3) and a directory \
 of their own, and all files appear as theirs.")]
 pub struct Args {
@@ -41,6 +41,15 @@ pub struct Args {
     #[arg(long)]
     allow_other: bool,
 
+    /// Lets set-user-id bits and file capabilities of the image have their effect: who made the image then decides what every
+    /// user may do as root. Needs root.
+    #[arg(long)]
+    suid: bool,
+
+    /// Lets device nodes of the image have their effect. Needs root.
+    #[arg(long)]
+    dev: bool,
+
     /// Says what is mounted where, and with --kernel whether the kernel reads the image's file past the page cache
     /// (direct I/O), so that it caches nothing twice.
     #[arg(short, long)]
@@ -53,7 +62,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
     let image = args.verified.open(&args.image.image, args.image.offset)?;
     if args.kernel {
-        let mount = KernelMount::new(&args.image.image, &args.dir, &options(&image))?;
+        let mut options = options(&image);
+        options.suid = args.suid;
+        options.dev = args.dev;
+        let mount = KernelMount::new(&args.image.image, &args.dir, &options)?;
         args.report(mount.target(), how(mount.backing()));
         return Ok(Answer::Yes);
     }
@@ -61,6 +73,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     mount.offset = image.offset();
     mount.verity = image.verified().map(|file| file.verity());
     mount.allow_other = args.allow_other;
+    mount.suid = args.suid;
+    mount.dev = args.dev;
     drop(image);
     let how = "through FUSE".to_owned();
     if args.foreground {
