@@ -365,8 +365,14 @@ fn drop_pages(stage: &Stage, files: &[&str]) {
 /// Runs `attempt` until the system has dropped no pages by itself while it ran. It gets a new session each time, whose fill
 /// has ended, and says whether all was as it should be.
 fn in_a_filled_session(stage: &Stage, attempt: impl Fn() -> bool) {
+    let start = || assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
+    in_a_session_filled_by(stage, start, attempt);
+}
+
+/// The same, for sessions that `start` begins.
+fn in_a_session_filled_by(stage: &Stage, start: impl Fn(), attempt: impl Fn() -> bool) {
     for _ in 0..8 {
-        assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
+        start();
         filled(stage);
         if attempt() {
             return;
@@ -444,13 +450,20 @@ fn what_is_filled_again_keeps_the_limit_and_without_a_fill_nothing_is() {
         let files = files(stage);
         make_pack(stage, "app.img", &files, "app.img.hot");
         let all: Vec<_> = files.iter().map(String::as_str).collect();
-        verbose(stage, &["--fill-budget", "200K"]);
-        filled(stage);
-        drop_pages(stage, &all);
-        join(stage);
-        let [_, refills, pages] = filled_again(stage);
-        assert_eq!(refills, 1, "{}", stage.log());
-        assert!(0 < pages && pages <= 50, "{pages}");
+        let start = || drop(verbose(stage, &["--fill-budget", "200K"]));
+        in_a_session_filled_by(stage, start, || {
+            drop_pages(stage, &all);
+            let [_, before, _] = filled_again(stage);
+            join(stage);
+            let [_, refills, pages] = filled_again(stage);
+            // The system itself has dropped pages if they were missing before.
+            if before != 0 {
+                return false;
+            }
+            assert_eq!(refills, 1, "{}", stage.log());
+            assert!(0 < pages && pages <= 50, "{pages}");
+            true
+        });
         compare(stage);
         let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
         assert_eq!(said(&ended).0, Some(0), "{ended:?}");
