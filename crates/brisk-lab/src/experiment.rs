@@ -718,6 +718,8 @@ impl Measuring<'_> {
             }
             self.stage.prepare_home(self.app)?;
             self.stage.set_up(self.app, &contender.start, self.undo)?;
+            // Of a start that finds its files in memory, brisk learns nothing more.
+            self.chill(&contender)?;
             let command = self.launch_of(&contender);
             contender.built_by.push(shown(&command));
             let took = program::time(command, self.app, Instant::now(), self.undo);
