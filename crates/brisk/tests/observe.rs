@@ -658,7 +658,11 @@ fn killed_observers_harm_nobody() {
                 let line = status
                     .lines()
                     .find_map(|line| line.strip_prefix("TracerPid:"))?;
-                let thread = line.trim().parse().ok().filter(|thread| *thread > 0)?;
+                let thread = line
+                    .trim()
+                    .parse::<u32>()
+                    .ok()
+                    .filter(|thread| *thread > 0)?;
                 let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
                 let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
                 Pid::from_raw(line.trim().parse().ok()?)
