@@ -401,14 +401,17 @@ fn fuse_device(support: &KernelSupport) -> Finding {
     .needed()
 }
 
-/// Root mounts itself. Other users mount in a user namespace, or with fusermount3.
+/// Root mounts itself. Other users mount with fusermount3, or in a user namespace.
 fn way_to_mount(support: &KernelSupport, may_mount: State) -> Finding {
     let (state, detail) = if may_mount == State::Ok {
         (State::Ok, "as root")
-    } else if support.user_namespaces.unprivileged() {
-        (State::Ok, "in a user namespace")
     } else if support.fusermount.is_some() {
         (State::Ok, "by fusermount3, seen by all your programs")
+    } else if support.user_namespaces.unprivileged() {
+        (
+            State::Ok,
+            "in a user namespace, where ssh and setuid programs fail",
+        )
     } else {
         (
             State::No,
@@ -425,8 +428,8 @@ fn fusermount(support: &KernelSupport) -> Finding {
     match &support.fusermount {
         Some(path) => Finding::new(name, State::Ok, printable(&path.to_string_lossy())),
         None => Finding::new(name, State::No, "not in PATH").cure(
-            "install the package fuse3: brisk mount needs it for users other than root, \
-             and brisk run where user namespaces are refused",
+            "install the package fuse3: brisk mount needs it for users other than root, and brisk run to start programs \
+             without a user namespace",
         ),
     }
 }
@@ -693,11 +696,6 @@ mod tests {
         let mut support = rich();
         assert_eq!(way(&support, State::Ok), (State::Ok, "as root".into()));
         assert_eq!(
-            way(&support, State::No),
-            (State::Ok, "in a user namespace".into())
-        );
-        support.user_namespaces.max = Some(0);
-        assert_eq!(
             way(&support, State::Unknown),
             (
                 State::Ok,
@@ -705,6 +703,14 @@ mod tests {
             )
         );
         support.fusermount = None;
+        assert_eq!(
+            way(&support, State::No),
+            (
+                State::Ok,
+                "in a user namespace, where ssh and setuid programs fail".into()
+            )
+        );
+        support.user_namespaces.max = Some(0);
         assert_eq!(way(&support, State::No).0, State::No);
     }
 

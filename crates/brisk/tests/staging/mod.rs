@@ -102,9 +102,7 @@ pub fn watched_for(limit: Duration, test: impl FnOnce() + Send + 'static) {
             )
             .ok();
             for place in [std::env::temp_dir(), ON_DISK.into()] {
-                for in_own_world in [false, true] {
-                    end_by_force(&place.join(prefix()), in_own_world);
-                }
+                end_by_force(&place.join(prefix()));
             }
             std::process::exit(1);
         }
@@ -336,7 +334,7 @@ impl Stage {
 
     /// The processes with this name in this stage's sessions, sorted.
     pub fn processes(&self, name: &str) -> Vec<i32> {
-        processes(self.dir.path(), self.in_own_world)
+        processes(self.dir.path())
             .into_iter()
             .filter(|(_, comm)| comm == name)
             .map(|(pid, _)| pid)
@@ -385,7 +383,7 @@ impl Stage {
     pub fn assert_no_process(&self, within: Duration) {
         let deadline = Instant::now() + within;
         loop {
-            let mut left = processes(self.dir.path(), self.in_own_world);
+            let mut left = processes(self.dir.path());
             let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
             let mounts = table.lines().filter(|line| is_ours(line, self.dir.path()));
             left.extend(mounts.map(|line| (0, line.to_owned())));
@@ -497,20 +495,22 @@ fn everybody_reaches(path: &Path) -> bool {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        end_by_force(self.dir.path(), self.in_own_world);
+        end_by_force(self.dir.path());
     }
 }
 
-/// The living processes that see a session's mount of an image whose path starts with `prefix`. If all programs see it, those
-/// that serve it, and those that have its place in their environment.
-fn processes(prefix: &Path, in_own_world: bool) -> Vec<(i32, String)> {
+/// The living processes of sessions of images whose path starts with `prefix`. Of a mount that these tests see, too, those that
+/// serve it, and those that have its place in their environment: every process sees it.
+fn processes(prefix: &Path) -> Vec<(i32, String)> {
+    let own = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let seen_by_all: BTreeSet<_> = own.lines().filter_map(device_of).collect();
     let mut found: Vec<(i32, String)> = Vec::new();
     for_each_process(|pid, comm, line| {
-        if found.last().is_none_or(|(last, _)| *last != pid)
-            && match in_own_world {
-                true => uses_place_below(pid, prefix),
-                false => is_ours(line, prefix),
-            }
+        let is_seen_by_all = || device_of(line).is_some_and(|device| seen_by_all.contains(device));
+        if is_ours(line, prefix)
+            && found.last().is_none_or(|(last, _)| *last != pid)
+            && is_of_test(pid, prefix)
+            && (!is_seen_by_all() || uses_place_below(pid, prefix))
         {
             found.push((pid, comm.to_owned()));
         }
@@ -526,21 +526,34 @@ fn device_of(line: &str) -> Option<&str> {
 
 /// Whether a process serves an image below `prefix`, or was started from one.
 fn uses_place_below(pid: i32, prefix: &Path) -> bool {
-    let has_word = |name: &str, before: &str| {
-        let words = fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
-        let wanted = [before.as_bytes(), prefix.as_os_str().as_encoded_bytes()].concat();
-        words
-            .split(|b| *b == 0)
-            .any(|word| word.starts_with(&wanted))
-    };
     let serves = [
         "brisk-guardian",
         "brisk-server",
         "brisk-learner",
         "mount-watchdog",
     ];
-    has_word("environ", "BRISK_TREE=")
-        || name_of(pid).is_some_and(|name| serves.contains(&&*name)) && has_word("cmdline", "")
+    let is_server = name_of(pid).is_some_and(|name| serves.contains(&&*name));
+    has_word(pid, "environ", &format!("BRISK_TREE={}", prefix.display()))
+        || is_server && has_word(pid, "cmdline", &prefix.display().to_string())
+}
+
+/// Whether a process was started by a test of a stage below `prefix`: it has the stage's directory in its environment or its
+/// arguments. Tests kill no other process, whatever it sees: a mount for all programs is also in the tables of strangers.
+fn is_of_test(pid: i32, prefix: &Path) -> bool {
+    let names = ["XDG_RUNTIME_DIR=", "XDG_CACHE_HOME=", "BRISK_TREE="];
+    let mut starts = names
+        .map(|name| format!("{name}{}", prefix.display()))
+        .into_iter();
+    starts.any(|start| has_word(pid, "environ", &start))
+        || has_word(pid, "cmdline", &prefix.display().to_string())
+}
+
+/// Whether a file in `/proc` of words with zeros between them has one with this start.
+fn has_word(pid: i32, file: &str, start: &str) -> bool {
+    let words = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    words
+        .split(|b| *b == 0)
+        .any(|word| word.starts_with(start.as_bytes()))
 }
 
 fn is_ours(line: &str, prefix: &Path) -> bool {
@@ -583,9 +596,9 @@ fn parent_of(pid: i32) -> Option<i32> {
 
 /// Kills what uses images whose path starts with `prefix`. If it does not end, because its threads wait for
 /// answers that nobody gives, aborts its connections.
-fn end_by_force(prefix: &Path, in_own_world: bool) {
+fn end_by_force(prefix: &Path) {
     for attempt in 0..200 {
-        let left = processes(prefix, in_own_world);
+        let left = processes(prefix);
         if left.is_empty() {
             return unmount_all(prefix);
         }
@@ -602,7 +615,7 @@ fn end_by_force(prefix: &Path, in_own_world: bool) {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    eprintln!("processes stay: {:?}", processes(prefix, in_own_world));
+    eprintln!("processes stay: {:?}", processes(prefix));
 }
 
 /// Unmounts what these tests see of images whose path starts with `prefix`.
