@@ -520,7 +520,8 @@ fn files_that_a_launch_makes_are_not_learned_and_learning_ends() {
                 (list(&stage).first()?["runs"].as_u64()? == observed).then_some(())
             });
         }
-        assert!((2..=3).contains(&observed), "{observed}");
+        // If the first one has missed the large file, the rest is in memory.
+        assert!((1..=3).contains(&observed), "{observed}");
         let profile = learned(&stage);
         let names = profile.files().iter().map(|file| &file.path);
         let made: Vec<_> = names
