@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 /// Fields of a SquashFS 4.0 superblock. They are read here and not by brisk, because the bench trusts neither
 /// tool.
@@ -28,7 +28,7 @@ impl Superblock {
     pub fn read(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let mut bytes = [0; Self::LEN];
-        file.read_exact_at(0, &mut bytes)
+        file.read_exact_bytes_at(0, &mut bytes)
             .with_context(|| format!("cannot read the superblock of {}", path.display()))?;
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;

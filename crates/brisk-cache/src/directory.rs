@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use brisk_io::{ReadAt, coarse_seconds};
+use brisk_io::{ByteSource, coarse_seconds};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fchmod, fstat, openat, statat};
 use rustix::io::Errno;
 
@@ -234,7 +234,7 @@ impl Directory {
     fn start_of(&self, name: &str, len: usize) -> Option<Vec<u8>> {
         let (file, _) = self.file(name, OFlags::RDONLY).ok().flatten()?;
         let mut bytes = vec![0; len];
-        let found = file.read_at(0, &mut bytes).ok()?;
+        let found = file.read_bytes_at(0, &mut bytes).ok()?;
         bytes.truncate(found);
         Some(bytes)
     }

@@ -212,7 +212,7 @@ mod tests {
             }
             .unwrap();
             let mut copied = vec![0; there.len() + 1];
-            let n = brisk_io::ReadAt::read_at(&to, 65_536, &mut copied).unwrap();
+            let n = brisk_io::ByteSource::read_bytes_at(&to, 65_536, &mut copied).unwrap();
             copied.truncate(n);
             copied
         };

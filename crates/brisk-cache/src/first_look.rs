@@ -5,7 +5,7 @@
 
 use std::sync::Mutex;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 use crate::clock::{Minute, now};
 use crate::format::UNIT;
@@ -110,7 +110,7 @@ impl SegmentFile {
     fn is_older_than(&self, sequence: u64) -> bool {
         let mut header = [0; segment_header::LEN];
         sequence > 0
-            && self.file.read_exact_at(0, &mut header).is_ok()
+            && self.file.read_exact_bytes_at(0, &mut header).is_ok()
             && SegmentHeader::parse(&header).is_some_and(|header| header.sequence < sequence)
     }
 
@@ -119,7 +119,7 @@ impl SegmentFile {
         buf.clear();
         buf.resize(room, 0);
         let start = u64::from(slot.place).checked_mul(UNIT)?;
-        self.file.read_exact_at(start, buf).ok()?;
+        self.file.read_exact_bytes_at(start, buf).ok()?;
         let expected = expected(slot, Some(key), room);
         // The record has the number of its segment, and its check covers that.
         let record = Unchecked::parse(buf, &expected)

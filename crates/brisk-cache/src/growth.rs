@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_io::{ReadAt, UnsharedFile};
+use brisk_io::{ByteSource, UnsharedFile};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::directory::{FLIGHTS, FileId, INDEX, TAG, TAG_TEXT, unfinished_name};
@@ -66,7 +66,7 @@ impl Store {
             return Ok(());
         };
         let mut header = [0; index_header::LEN];
-        if file.read_exact_at(0, &mut header).is_err() {
+        if file.read_exact_bytes_at(0, &mut header).is_err() {
             return Ok(());
         }
         match IndexHeader::later_version(&header) {

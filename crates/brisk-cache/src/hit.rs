@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 use crate::clock::{Minute, time_of};
 use crate::format::UNIT;
@@ -426,7 +426,7 @@ impl Unread {
     /// By a call, which adds nothing to the memory of this process.
     fn read(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
         match self.segment.file() {
-            Some(file) => file.read_exact_at(at, bytes),
+            Some(file) => file.read_exact_bytes_at(at, bytes),
             None => self.segment.read_exact_at(at, bytes),
         }
     }

@@ -1,7 +1,7 @@
 use std::fs::File;
 use std::io;
 
-use brisk_io::{Mapping, ReadAt};
+use brisk_io::{ByteSource, Mapping};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -76,7 +76,7 @@ impl IndexFile {
         let len = u64::try_from(stat.st_size).unwrap_or(0);
         let id = FileId::of_stat(&stat);
         let mut magic = [0; MAGIC.len()];
-        let is_index = len >= SLOTS_AT && file.read_at(0, &mut magic)? > 0 && magic == MAGIC;
+        let is_index = len >= SLOTS_AT && file.read_bytes_at(0, &mut magic)? > 0 && magic == MAGIC;
         Ok(is_index.then_some(Self {
             file,
             writable,
@@ -90,7 +90,7 @@ impl IndexFile {
     /// The second is the sequence below which files are old, 0 if nobody has noted it.
     pub(crate) fn find(&self, key: &[u8]) -> io::Result<Option<(Found, u64)>> {
         let mut start = [0; OLD_BEFORE_AT as usize + 8];
-        self.file.read_exact_at(0, &mut start)?;
+        self.file.read_exact_bytes_at(0, &mut start)?;
         let header = start
             .first_chunk()
             .copied()
@@ -116,12 +116,16 @@ fn set_at(header: &IndexHeader, digest: Digest, set: u32) -> u64 {
 }
 
 /// Looks for a slot with one read for each set.
-fn find_by_reads(file: &impl ReadAt, header: &IndexHeader, digest: Digest) -> io::Result<Found> {
+fn find_by_reads(
+    file: &impl ByteSource,
+    header: &IndexHeader,
+    digest: Digest,
+) -> io::Result<Found> {
     let mut found = Found::Nothing;
     for set in digest.sets() {
         let start = set_at(header, digest, set);
         let mut bytes = [0; SET];
-        file.read_exact_at(start, &mut bytes)?;
+        file.read_exact_bytes_at(start, &mut bytes)?;
         let (slots, _) = bytes.as_chunks::<{ slot::LEN }>();
         for (at, bytes) in (start..).step_by(slot::LEN).zip(slots) {
             let present = bytes.first_chunk().copied().map(Digest::from_bytes);
@@ -163,7 +167,7 @@ impl Index {
             false => Source::Read(file.try_clone()?),
         };
         let mut header = [0; index_header::LEN];
-        source.read_exact_at(0, &mut header)?;
+        source.read_exact_bytes_at(0, &mut header)?;
         Ok(IndexHeader::parse(&header, len).map(|header| Self {
             source,
             file,
@@ -186,7 +190,7 @@ impl Index {
     /// The limit that is noted for who looks into the directory.
     pub(crate) fn noted_limit(&self) -> io::Result<Option<u64>> {
         let mut bytes = [0; noted_limit::LEN];
-        self.source.read_exact_at(LIMIT_AT, &mut bytes)?;
+        self.source.read_exact_bytes_at(LIMIT_AT, &mut bytes)?;
         Ok(noted_limit::parse(&bytes, self.header.seed))
     }
 
@@ -212,7 +216,7 @@ impl Index {
         let mut mark = [0; 8];
         match &self.source {
             Source::Copied(mapping) => mapping.load(MARK_AT, &mut mark)?,
-            source => source.read_exact_at(MARK_AT, &mut mark)?,
+            source => source.read_exact_bytes_at(MARK_AT, &mut mark)?,
         }
         Ok(mark == CURRENT)
     }
@@ -229,7 +233,7 @@ impl Index {
         let mut bytes = [0; slot::LEN];
         match &self.source {
             Source::Copied(mapping) => mapping.load(at, &mut bytes)?,
-            source => source.read_exact_at(at, &mut bytes)?,
+            source => source.read_exact_bytes_at(at, &mut bytes)?,
         }
         Ok(bytes)
     }
@@ -320,7 +324,7 @@ impl Index {
     /// Reads the bytes of a block. Without the lock, slots may be being written.
     pub(crate) fn read_block(&self, number: u32, bytes: &mut [u8]) -> io::Result<()> {
         let start = SLOTS_AT + u64::from(number) * BLOCK;
-        self.source.read_exact_at(start, bytes)
+        self.source.read_exact_bytes_at(start, bytes)
     }
 
     fn block_where(

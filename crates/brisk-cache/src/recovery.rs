@@ -88,7 +88,7 @@ impl Store {
             .file(&file_name(kind, number), OFlags::RDONLY);
         let mut header = [0; segment_header::LEN];
         let read = opened.ok().flatten().is_some_and(|(file, _)| {
-            brisk_io::ReadAt::read_exact_at(&file, 0, &mut header).is_ok()
+            brisk_io::ByteSource::read_exact_bytes_at(&file, 0, &mut header).is_ok()
         });
         let header = SegmentHeader::parse(&header).filter(|_| read);
         header.map_or(0, |header| header.sequence)

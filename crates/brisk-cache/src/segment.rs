@@ -2,7 +2,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use brisk_io::{AppendOnlyMapping, Mapping, ReadAt};
+use brisk_io::{AppendOnlyMapping, ByteSource, Mapping};
 use rustix::fs::OFlags;
 
 use crate::directory::{Directory, segment_name, value_name};
@@ -107,7 +107,7 @@ impl Segment {
         }
         // By a call, because a touch of the mapping would take longer.
         let mut header = [0; segment_header::LEN];
-        file.read_exact_at(0, &mut header)?;
+        file.read_exact_bytes_at(0, &mut header)?;
         let (source, file) = match reading {
             Reading::Borrowed(promise) => {
                 let file = promise.append_only(file);
@@ -165,13 +165,16 @@ impl Segment {
     /// The key of the first record, which may be damaged: whoever asks compares what it finds by it.
     pub(crate) fn key_of_first(&self) -> io::Result<Option<Vec<u8>>> {
         let mut header = [0; HEADER];
-        match self.source.read_exact_at(UNIT, &mut header) {
+        match self.source.read_exact_bytes_at(UNIT, &mut header) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             Err(e) => return Err(e),
         }
         let mut key = vec![0; key_len(&header)];
-        match self.source.read_exact_at(UNIT + HEADER as u64, &mut key) {
+        match self
+            .source
+            .read_exact_bytes_at(UNIT + HEADER as u64, &mut key)
+        {
             Ok(()) => Ok(Some(key)),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(e) => Err(e),
@@ -183,7 +186,7 @@ impl Segment {
     }
 
     pub(crate) fn read_exact_at(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.source.read_exact_at(at, buf)
+        self.source.read_exact_bytes_at(at, buf)
     }
 
     /// The record of a slot, and its bytes as far as its check covers them: all before the value, or with the value.
@@ -197,13 +200,13 @@ impl Segment {
         };
         let expected = expected(slot, key, room);
         let mut header = [0; HEADER];
-        self.source.read_exact_at(start, &mut header)?;
+        self.source.read_exact_bytes_at(start, &mut header)?;
         let unchecked = match Unchecked::parse(&header, &expected) {
             Ok(unchecked) => unchecked,
             Err(wrong) => return Ok(Err(wrong)),
         };
         let mut head = vec![0; unchecked.layout().head()];
-        self.source.read_exact_at(start, &mut head)?;
+        self.source.read_exact_bytes_at(start, &mut head)?;
         Ok(unchecked
             .check(&head, &expected)
             .map(|record| (record, head)))
@@ -241,7 +244,7 @@ impl Segment {
         if room < HEADER {
             return Ok(Err(Wrong::Damaged));
         }
-        self.source.read_exact_at(start, &mut header)?;
+        self.source.read_exact_bytes_at(start, &mut header)?;
         let unchecked = match Unchecked::parse(&header, &expected) {
             Ok(unchecked) => unchecked,
             Err(wrong) => return Ok(Err(wrong)),
@@ -252,7 +255,7 @@ impl Segment {
         buf.try_reserve(needed)
             .map_err(|_| io::ErrorKind::OutOfMemory)?;
         buf.resize(needed, 0);
-        self.source.read_exact_at(start, buf)?;
+        self.source.read_exact_bytes_at(start, buf)?;
         let record = match Unchecked::parse(buf, &expected) {
             Ok(again) => again.check(buf, &expected),
             Err(wrong) => Err(wrong),

@@ -1,7 +1,7 @@
 use std::fs::File;
 use std::io;
 
-use brisk_io::{AppendOnlyMapping, Mapping, ReadAt};
+use brisk_io::{AppendOnlyMapping, ByteSource, Mapping};
 
 /// Where the bytes of a file come from.
 #[derive(Debug)]
@@ -25,22 +25,22 @@ impl Source {
     }
 }
 
-impl ReadAt for Source {
+impl ByteSource for Source {
     #[inline]
     fn size(&self) -> io::Result<u64> {
         match self {
             Self::Published(mapping) => mapping.size(),
             Self::Copied(mapping) => mapping.size(),
-            Self::Read(file) => ReadAt::size(file),
+            Self::Read(file) => ByteSource::size(file),
         }
     }
 
     #[inline(always)]
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Published(mapping) => mapping.read_at(offset, buf),
-            Self::Copied(mapping) => mapping.read_at(offset, buf),
-            Self::Read(file) => ReadAt::read_at(file, offset, buf),
+            Self::Published(mapping) => mapping.read_bytes_at(offset, buf),
+            Self::Copied(mapping) => mapping.read_bytes_at(offset, buf),
+            Self::Read(file) => ByteSource::read_bytes_at(file, offset, buf),
         }
     }
 }

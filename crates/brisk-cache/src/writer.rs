@@ -9,7 +9,7 @@ use std::sync::{Arc, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_io::{Mapping, ReadAt, UnsharedFile};
+use brisk_io::{ByteSource, Mapping, UnsharedFile};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
@@ -402,7 +402,7 @@ impl Writer {
         let Some(map) = &self.map else {
             return false;
         };
-        let read = map.read_exact_at(0, &mut self.totals).is_ok();
+        let read = map.read_exact_bytes_at(0, &mut self.totals).is_ok();
         if !read {
             self.map = None;
         }
@@ -745,7 +745,8 @@ fn is_free_at(file: &File, tail: u64, len: u64) -> bool {
     let mut start = [0; HEADER];
     let wanted = usize::try_from(len.saturating_sub(tail)).map_or(HEADER, |left| left.min(HEADER));
     let start = start.get_mut(..wanted).unwrap_or_default();
-    brisk_io::ReadAt::read_exact_at(file, tail, start).is_ok() && start.iter().all(|&b| b == 0)
+    brisk_io::ByteSource::read_exact_bytes_at(file, tail, start).is_ok()
+        && start.iter().all(|&b| b == 0)
 }
 
 fn total_at(bucket: u16) -> usize {

@@ -131,7 +131,7 @@ mod work;
 #[cfg(feature = "write")]
 mod write;
 
-pub use brisk_io::ReadAt;
+pub use brisk_io::ByteSource;
 #[cfg(any(feature = "write", feature = "profile"))]
 pub use codec::encode::compression::Compression;
 pub use codec::kind::Codec;

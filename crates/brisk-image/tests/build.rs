@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use brisk_image::compare::Aspect;
 use brisk_image::rules::{PlanRules, Times};
 use brisk_image::{
-    Error, ErrorKind, FileType, Image, ImageWriter, OpenOptions, ReadAt, Tree, TreeBuilder,
+    ByteSource, Error, ErrorKind, FileType, Image, ImageWriter, OpenOptions, Tree, TreeBuilder,
     TreeEntry, TreeRules, Work,
 };
 use support::{Content, Node, Random, Shape, Snapshot, build, noise, text};
@@ -367,11 +367,11 @@ fn a_reader_that_fails_adds_nothing() {
 #[test]
 fn a_source_that_changes_is_an_error() {
     struct Shrinks(std::sync::atomic::AtomicU64);
-    impl ReadAt for Shrinks {
+    impl ByteSource for Shrinks {
         fn size(&self) -> io::Result<u64> {
             Ok(self.0.fetch_sub(1, std::sync::atomic::Ordering::SeqCst))
         }
-        fn read_at(&self, _: u64, buf: &mut [u8]) -> io::Result<usize> {
+        fn read_bytes_at(&self, _: u64, buf: &mut [u8]) -> io::Result<usize> {
             buf.fill(1);
             Ok(buf.len())
         }

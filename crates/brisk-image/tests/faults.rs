@@ -11,7 +11,7 @@ use brisk_image::{
     Codec, Compression, Error, ErrorKind, FileType, Image, ImageWriter, Limits, OpenOptions,
     Result, Tree, TreeRules,
 };
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 /// What a read does when it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Flaky {
     }
 }
 
-impl ReadAt for Flaky {
+impl ByteSource for Flaky {
     fn size(&self) -> io::Result<u64> {
         if self.fails() && self.failure == Failure::Error {
             return Err(io::Error::other("as meant"));
@@ -69,13 +69,13 @@ impl ReadAt for Flaky {
         Ok(self.bytes.as_slice().len() as u64)
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let fails = self.fails();
         match self.failure {
             Failure::Error if fails => Err(io::Error::other("as meant")),
             Failure::End if fails => Ok(0),
-            Failure::OneByte if fails => self.bytes.read_at(offset, &mut buf[..1]),
-            _ => self.bytes.read_at(offset, buf),
+            Failure::OneByte if fails => self.bytes.read_bytes_at(offset, &mut buf[..1]),
+            _ => self.bytes.read_bytes_at(offset, buf),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use brisk_image::hot_pack::Prefer;
 use brisk_image::profile::{Named, Profile, ProfileBuilder, RootKind};
 use brisk_image::verity::{RootHash, TreeFile, VerifiedFile, VerityTree};
-use brisk_image::{ErrorKind, Image, ImageWriter, OpenOptions, ReadAt, Tree, TreeRules, Work};
+use brisk_image::{ByteSource, ErrorKind, Image, ImageWriter, OpenOptions, Tree, TreeRules, Work};
 use support::{noise, run, text};
 
 const BLOCK: usize = 4096;
@@ -136,17 +136,17 @@ fn trees_of_veritysetup_are_accepted_with_any_salt() {
             };
             let verified = open(&bytes).unwrap();
             let mut read = vec![0; bytes.len()];
-            verified.read_exact_at(0, &mut read).unwrap();
+            verified.read_exact_bytes_at(0, &mut read).unwrap();
             assert!(read == bytes);
             let mut flipped = bytes.clone();
             *flipped.last_mut().unwrap() ^= 0x80;
             let verified = open(&flipped).unwrap();
             let last = bytes.len() as u64 - 1;
-            let e = verified.read_exact_at(last, &mut [0]).unwrap_err();
+            let e = verified.read_exact_bytes_at(last, &mut [0]).unwrap_err();
             let e: brisk_image::Error = e.downcast().unwrap();
             assert_eq!(e.kind(), ErrorKind::Corrupt);
             if blocks > 1 {
-                verified.read_exact_at(0, &mut [0]).unwrap();
+                verified.read_exact_bytes_at(0, &mut [0]).unwrap();
             }
         }
     }
@@ -358,13 +358,13 @@ struct Changing {
     sound: usize,
 }
 
-impl ReadAt for Changing {
+impl ByteSource for Changing {
     fn size(&self) -> std::io::Result<u64> {
         Ok(self.bytes.len() as u64)
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
-        let n = self.bytes.read_at(offset, buf)?;
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.bytes.read_bytes_at(offset, buf)?;
         let reads = self
             .reads
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -389,8 +389,10 @@ fn every_read_is_compared_and_not_only_the_first() {
     };
     let tree = TreeFile::new(fs::read(&path).unwrap(), &path, 0);
     let verified = VerifiedFile::new(data, Path::new("app.img"), tree, built.root_hash()).unwrap();
-    verified.read_exact_at(5000, &mut [0; 100]).unwrap();
-    let e = verified.read_exact_at(5000, &mut [0; 100]).unwrap_err();
+    verified.read_exact_bytes_at(5000, &mut [0; 100]).unwrap();
+    let e = verified
+        .read_exact_bytes_at(5000, &mut [0; 100])
+        .unwrap_err();
     let said = e.to_string();
     let begin = "app.img: corrupt file at byte 4096: block 1 has the sha256 ";
     assert!(said.starts_with(begin), "{said}");
@@ -412,13 +414,13 @@ fn reads_of_any_place_and_length_are_right() {
         let at = random.below(bytes.len() as u64) as usize;
         let len = (random.below(2 << 20) as usize).min(bytes.len() - at);
         let mut buf = vec![0; len];
-        verified.read_exact_at(at as u64, &mut buf).unwrap();
+        verified.read_exact_bytes_at(at as u64, &mut buf).unwrap();
         assert!(buf == bytes[at..at + len], "{len} bytes at {at}");
     }
     let end = bytes.len() as u64;
-    assert_eq!(verified.read_at(end, &mut [0; 8]).unwrap(), 0);
-    assert_eq!(verified.read_at(u64::MAX, &mut [0; 8]).unwrap(), 0);
-    assert_eq!(verified.read_at(end - 3, &mut [0; 8]).unwrap(), 3);
+    assert_eq!(verified.read_bytes_at(end, &mut [0; 8]).unwrap(), 0);
+    assert_eq!(verified.read_bytes_at(u64::MAX, &mut [0; 8]).unwrap(), 0);
+    assert_eq!(verified.read_bytes_at(end - 3, &mut [0; 8]).unwrap(), 3);
     for (at, len) in [(1, BLOCK), (0, 100), (end, BLOCK), (u64::MAX - 4095, BLOCK)] {
         let e = verified.check(at, &vec![0; len]).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Corrupt, "{len} bytes at {at}");

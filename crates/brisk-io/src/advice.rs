@@ -7,7 +7,7 @@ use std::{io, iter};
 
 use rustix::fs::{Advice, fadvise};
 
-use crate::{BlockDevice, ReadAt};
+use crate::{BlockDevice, ByteSource};
 
 /// Every file system reads at least this many bytes for one advice.
 pub(crate) const LEAST: u64 = 128 << 10;
@@ -40,7 +40,7 @@ pub fn largest_advice_on(device: Option<&BlockDevice>) -> u64 {
 /// anyway.
 pub fn will_read(file: &File, bytes: Range<u64>) -> io::Result<()> {
     // There is nothing to read after the end of the file.
-    let bytes = bytes.start..bytes.end.min(ReadAt::size(file)?);
+    let bytes = bytes.start..bytes.end.min(ByteSource::size(file)?);
     advise(file, bytes, largest_advice(file))
 }
 
@@ -55,7 +55,7 @@ pub fn will_read(file: &File, bytes: Range<u64>) -> io::Result<()> {
 ///
 /// As [`will_read`].
 pub fn will_read_all(file: &File) -> io::Result<()> {
-    let bytes = 0..ReadAt::size(file)?;
+    let bytes = 0..ByteSource::size(file)?;
     advise(file, bytes.clone(), MOST)?;
     advise(file, bytes, LEAST)
 }

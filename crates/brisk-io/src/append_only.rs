@@ -2,7 +2,7 @@ use std::fs::File;
 use std::io;
 use std::ops::{Deref, Range};
 
-use crate::{Mapping, ReadAt};
+use crate::{ByteSource, Mapping};
 
 /// A file to which programs append, and in which nobody changes what is *published*.
 ///
@@ -79,15 +79,15 @@ impl Deref for AppendOnlyMapping {
     }
 }
 
-impl ReadAt for AppendOnlyMapping {
+impl ByteSource for AppendOnlyMapping {
     #[inline]
     fn size(&self) -> io::Result<u64> {
         self.0.size()
     }
 
     #[inline(always)]
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.read_at(offset, buf)
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read_bytes_at(offset, buf)
     }
 }
 

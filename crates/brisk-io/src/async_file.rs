@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+use crate::byte_source::within_files;
 use crate::executor;
-use crate::read_at::within_files;
 use crate::waiting_read::{LARGEST, WaitingRead};
-use crate::{Mapping, ReadAt};
+use crate::{ByteSource, Mapping};
 
 /// Reads small parts of a file in asynchronous programs, under any executor. A read that does not have to
 /// wait completes at once.
@@ -25,7 +25,7 @@ use crate::{Mapping, ReadAt};
 ///   reads the rest, and the thread waits for it.
 ///
 /// A read that ends at once allocates nothing and wakes no thread. Synchronous code reads the same file
-/// through [`ReadAt`].
+/// through [`ByteSource`].
 ///
 /// # Example
 ///
@@ -176,19 +176,19 @@ impl fmt::Debug for AsyncFile {
 }
 
 /// Reads synchronously: the caller waits if necessary.
-impl ReadAt for AsyncFile {
+impl ByteSource for AsyncFile {
     fn size(&self) -> io::Result<u64> {
         match &self.source {
-            Source::Mapping(mapping) => ReadAt::size(mapping),
-            Source::File { file, .. } => ReadAt::size(&**file),
+            Source::Mapping(mapping) => ByteSource::size(mapping),
+            Source::File { file, .. } => ByteSource::size(&**file),
         }
     }
 
     #[inline]
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         match &self.source {
-            Source::Mapping(mapping) => mapping.read_at(offset, buf),
-            Source::File { file, .. } => ReadAt::read_at(&**file, offset, buf),
+            Source::Mapping(mapping) => mapping.read_bytes_at(offset, buf),
+            Source::File { file, .. } => ByteSource::read_bytes_at(&**file, offset, buf),
         }
     }
 }
@@ -226,7 +226,7 @@ impl Future for ReadAtFuture<'_> {
         } = this.file;
         match source {
             Source::Mapping(mapping) => Poll::Ready(match progress {
-                None => mapping.read_at(this.offset, this.buf),
+                None => mapping.read_bytes_at(this.offset, this.buf),
                 Some(progress) => read_and_tell(mapping, this.offset, this.buf, progress),
             }),
             Source::File { file, inline } => {
@@ -247,7 +247,7 @@ fn read_and_tell(
     buf: &mut [u8],
     progress: &Progress,
 ) -> io::Result<usize> {
-    let n = mapping.read_at(offset, buf)?;
+    let n = mapping.read_bytes_at(offset, buf)?;
     progress(n);
     Ok(n)
 }
@@ -488,6 +488,21 @@ mod tests {
     }
 
     #[test]
+    fn a_shared_file_is_read_by_a_task_and_a_file_by_either_trait() {
+        use std::os::unix::fs::FileExt;
+        let bytes = bytes(1_000);
+        let file = file_of(&bytes);
+        let mut buf = [[0; 10]; 3];
+        // The names of the standard library's trait and those of `ByteSource` are in one place.
+        assert_eq!(file.read_at(&mut buf[0], 5).unwrap(), 10);
+        assert_eq!(file.read_bytes_at(5, &mut buf[1]).unwrap(), 10);
+        let shared = Arc::new(AsyncFile::new(file));
+        // Not the method of `ByteSource`, which a pointer has, too.
+        assert_eq!(block_on(shared.read_at(5, &mut buf[2])).unwrap(), 10);
+        assert!(buf.iter().all(|read| *read == bytes[5..15]));
+    }
+
+    #[test]
     fn what_is_in_memory_is_read_inline() {
         let bytes = bytes(16 * page_size());
         let file = AsyncFile::new(file_of(&bytes));
@@ -567,8 +582,8 @@ mod tests {
         let bytes = bytes(10_000);
         let file = AsyncFile::new(file_of(&bytes));
         let mut buf = [0; 50];
-        file.read_exact_at(7777, &mut buf).unwrap();
+        file.read_exact_bytes_at(7777, &mut buf).unwrap();
         assert_eq!(buf, bytes[7777..7827]);
-        assert_eq!(ReadAt::size(&file).unwrap(), 10_000);
+        assert_eq!(ByteSource::size(&file).unwrap(), 10_000);
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::transfer::open_direct;
-use crate::{AlignedBuf, Charge, ReadAt};
+use crate::{AlignedBuf, ByteSource, Charge};
 
 /// Reads in progress at once, in each of the two measurements.
 const LARGE_AT_ONCE: u64 = 4;
@@ -31,7 +31,7 @@ pub const MEASURED_LEN: u64 = 4 << 20;
 pub fn measure_charge(files: &[&File], time: Duration) -> io::Result<Charge> {
     let mut direct = Vec::new();
     for file in files {
-        let len = ReadAt::size(*file)?;
+        let len = ByteSource::size(*file)?;
         if len >= MEASURED_LEN {
             direct.push((open_direct(file)?, len));
         }
@@ -73,7 +73,7 @@ fn reads_per_second(
             for (file, len) in files {
                 let own = len / size as u64;
                 if piece < own {
-                    file.read_exact_at(piece * size as u64, &mut buf)?;
+                    file.read_exact_bytes_at(piece * size as u64, &mut buf)?;
                     break;
                 }
                 piece -= own;

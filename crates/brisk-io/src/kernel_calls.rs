@@ -9,7 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use crate::ReadAt;
+use crate::ByteSource;
 use crate::page_cache::cached_pages;
 
 /// `struct io_uring_params`, which has 120 bytes since Linux 5.1, as numbers of 32 bits.
@@ -30,7 +30,7 @@ pub fn try_nowait(file: &File) -> io::Result<()> {
         0,
         ReadWriteFlags::NOWAIT,
     ) {
-        Ok(0) if ReadAt::size(file)? > 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(0) if ByteSource::size(file)? > 0 => Err(io::ErrorKind::UnexpectedEof.into()),
         // "Not in memory" also means that the call works.
         Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),

@@ -7,7 +7,7 @@ bytes. This crate has all ways behind a few calls, and chooses between them:
 | you want | begin with |
 |---|---|
 | a large part of a file, as one slice | [`load`]: chooses the way by what the program [needs](Need), and says which [`Strategy`] it used and why |
-| positioned reads from a file, a [`Mapping`], a slice or a [`Window`] of another source | the trait [`ReadAt`] |
+| positioned reads from a file, a [`Mapping`], a slice or a [`Window`] of another source | the trait [`ByteSource`] |
 | many small parts of a file, in an asynchronous program | [`AsyncFile`]: answers at once what is in memory. [`block_on`] runs such a program on a thread that waits for the disk itself |
 | the kernel to read parts of files ahead | [`Prefetch`]. [`plan_extents`] decides in which pieces, by what the disk [charges](Charge), and [`measure_charge`] measures that |
 | to borrow records of a file that others append to | [`AppendOnlyMapping`] |
@@ -39,7 +39,7 @@ loaded.check()?;
 
 This crate interprets no file. Two things can happen to a mapped file:
 
-* Somebody writes to it. Reads that copy ([`ReadAt`]) then return older or newer bytes, and nothing else. Borrowing needs
+* Somebody writes to it. Reads that copy ([`ByteSource`]) then return older or newer bytes, and nothing else. Borrowing needs
   a promise that nobody writes: see [`ImmutableFile`] and [`AppendOnlyFile`].
 * Somebody truncates it, or its disk fails. Touching a lost page ends the process, or is an error after
   [`guard_mappings`].
@@ -62,6 +62,7 @@ mod aligned_buf;
 mod append_only;
 mod async_file;
 mod block_device;
+mod byte_source;
 mod cache_home;
 mod choice;
 mod coarse_clock;
@@ -84,7 +85,6 @@ mod per_process;
 mod prefetch;
 mod racing_copy;
 mod range_lock;
-mod read_at;
 mod read_group;
 mod read_pool;
 mod region;
@@ -104,6 +104,7 @@ pub use aligned_buf::AlignedBuf;
 pub use append_only::{AppendOnlyFile, AppendOnlyMapping};
 pub use async_file::{AsyncCounts, AsyncFile, ReadAtFuture};
 pub use block_device::BlockDevice;
+pub use byte_source::{ByteSource, Window};
 pub use cache_home::cache_home;
 pub use choice::Reason;
 pub use coarse_clock::{coarse_milliseconds, coarse_seconds};
@@ -126,7 +127,6 @@ pub use page_cache::{
 pub use per_process::PerProcess;
 pub use prefetch::{Prefetch, PrefetchCounts, PrefetchFiles, PrefetchOptions};
 pub use range_lock::try_lock_byte;
-pub use read_at::{ReadAt, Window};
 pub use sigbus::guard_mappings;
 pub use strategy::{Strategy, UnknownStrategy};
 pub use transfer::{DIRECT_ALIGNMENT, open_direct, read_at_least};

@@ -9,7 +9,7 @@ use crate::load_source::LoadSource;
 use crate::page_cache::is_cached;
 use crate::region::{Region, len_within};
 use crate::transfer::{DIRECT_ALIGNMENT, Transfer, copying_threads, open_direct};
-use crate::{BlockDevice, Form, Need, ReadAt, Strategy, Touch, uring};
+use crate::{BlockDevice, ByteSource, Form, Need, Strategy, Touch, uring};
 
 /// How many direct reads are in progress at once.
 const DIRECT_READS: usize = 8;
@@ -93,14 +93,14 @@ impl Loaded {
     }
 }
 
-impl ReadAt for Loaded {
+impl ByteSource for Loaded {
     #[inline]
     fn size(&self) -> io::Result<u64> {
         Ok(self.region.len() as u64)
     }
 
     #[inline]
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         self.region.copy(offset, buf)
     }
 }

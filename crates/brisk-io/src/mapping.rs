@@ -5,7 +5,7 @@ use std::ops::{Deref, Range};
 use rustix::mm::Advice;
 
 use crate::region::Region;
-use crate::{ImmutableFile, ReadAt};
+use crate::{ByteSource, ImmutableFile};
 
 /// A shared, read-only mapping of a file, or of a part of it, from which bytes are copied.
 ///
@@ -27,7 +27,7 @@ impl Mapping {
     /// Those of `mmap`: `ENODEV` if the filesystem cannot map (some FUSE filesystems, 9p), `ENOMEM` if the
     /// address space is full.
     pub fn shared(file: &File) -> io::Result<Self> {
-        Self::of(file, 0..ReadAt::size(file)?)
+        Self::of(file, 0..ByteSource::size(file)?)
     }
 
     /// Maps `bytes` of `file`, which need not begin at a page.
@@ -58,7 +58,7 @@ impl Mapping {
     /// Whether every page that was touched so far could be read. Only useful after
     /// [`guard_mappings`](crate::guard_mappings).
     ///
-    /// [`read_at`](ReadAt::read_at) calls this itself. A caller that borrows a slice from an
+    /// [`read_bytes_at`](ByteSource::read_bytes_at) calls this itself. A caller that borrows a slice from an
     /// [`ImmutableMapping`] calls it after the last use of the slice.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Mapping {
     }
 
     /// Copies `N` bytes from `offset`. For a few bytes whose number the program knows, this is faster than
-    /// [`read_at`](ReadAt::read_at).
+    /// [`read_bytes_at`](ByteSource::read_bytes_at).
     ///
     /// # Errors
     ///
@@ -112,14 +112,14 @@ impl Mapping {
     }
 }
 
-impl ReadAt for Mapping {
+impl ByteSource for Mapping {
     #[inline]
     fn size(&self) -> io::Result<u64> {
         Ok(self.0.len() as u64)
     }
 
     #[inline(always)]
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         self.0.copy(offset, buf)
     }
 }
@@ -167,15 +167,15 @@ impl Deref for ImmutableMapping {
     }
 }
 
-impl ReadAt for ImmutableMapping {
+impl ByteSource for ImmutableMapping {
     #[inline]
     fn size(&self) -> io::Result<u64> {
         self.0.size()
     }
 
     #[inline(always)]
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.read_at(offset, buf)
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read_bytes_at(offset, buf)
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
         mapping.release().unwrap();
         assert_eq!(mapping.as_slice(), bytes);
         let mut buf = [0; 16];
-        assert_eq!(mapping.read_at(9_995, &mut buf).unwrap(), 6);
+        assert_eq!(mapping.read_bytes_at(9_995, &mut buf).unwrap(), 6);
         assert_eq!(&buf[..6], &bytes[9_995..]);
         let mut six = [0; 6];
         mapping.load(9_995, &mut six).unwrap();
@@ -218,7 +218,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         assert!(immutable(&file, 0..0).unwrap().as_slice().is_empty());
         let mapping = Mapping::shared(&file).unwrap();
-        assert_eq!(mapping.read_at(0, &mut [0; 4]).unwrap(), 0);
+        assert_eq!(mapping.read_bytes_at(0, &mut [0; 4]).unwrap(), 0);
         mapping.advise_random().unwrap();
         mapping.release().unwrap();
     }
@@ -235,7 +235,7 @@ mod tests {
             mapping.populate().unwrap();
         }
         let within = Mapping::within(&file, 40_000..40_001, 40_001).unwrap();
-        assert_eq!(ReadAt::size(&within).unwrap(), 1);
+        assert_eq!(ByteSource::size(&within).unwrap(), 1);
         assert!(Mapping::within(&file, 40_000..40_002, 40_001).is_err());
         let e = Mapping::of(&file, 40_000..40_002).unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
@@ -270,7 +270,7 @@ mod tests {
             let start = std::time::Instant::now();
             // The writer may have no processor for a while.
             while mixed < 100 && start.elapsed().as_secs() < 20 {
-                assert_eq!(mapping.read_at(0, &mut copy).unwrap(), LEN);
+                assert_eq!(mapping.read_bytes_at(0, &mut copy).unwrap(), LEN);
                 assert!(copy.iter().all(|byte| matches!(byte, 1 | 2)));
                 mixed += u32::from(copy.contains(&1) && copy.contains(&2));
             }

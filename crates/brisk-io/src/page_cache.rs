@@ -11,7 +11,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::CapabilitySet;
 
-use crate::ReadAt;
+use crate::ByteSource;
 
 /// How much of a file is in the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub fn page_size() -> usize {
 ///
 /// Those of `mmap` and `mincore`, such as `ENODEV` for a file that cannot be mapped.
 pub fn residency(file: &File) -> io::Result<Residency> {
-    let len = ReadAt::size(file)?;
+    let len = ByteSource::size(file)?;
     let total = len.div_ceil(page_size() as u64);
     if total == 0 {
         return Ok(Residency::Pages { resident: 0, total });
@@ -338,7 +338,7 @@ mod tests {
             prove_warm(&file).unwrap_err().to_string(),
             "64 of 64 pages are not in the page cache"
         );
-        file.read_exact_at(0, &mut vec![0; 64 * page_size()])
+        file.read_exact_bytes_at(0, &mut vec![0; 64 * page_size()])
             .unwrap();
         prove_warm(&file).unwrap();
     }
@@ -348,7 +348,7 @@ mod tests {
         let file = file_of(4);
         let mapping = crate::Mapping::shared(&file).unwrap();
         let mut bytes = vec![0; 4 * page_size()];
-        crate::ReadAt::read_exact_at(&mapping, 0, &mut bytes).unwrap();
+        crate::ByteSource::read_exact_bytes_at(&mapping, 0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|&b| b == 1));
         let e = evict_and_prove(&file).unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::ResourceBusy);
@@ -364,7 +364,7 @@ mod tests {
         evict_and_prove(&file).unwrap();
         let page = page_size() as u64;
         fadvise(&file, 0, None, Advice::Random).unwrap();
-        file.read_exact_at(8 * page, &mut vec![0; 8 * page_size()])
+        file.read_exact_bytes_at(8 * page, &mut vec![0; 8 * page_size()])
             .unwrap();
         let told = |first: u64, pages: u64| is_cached(&file, first * page, pages * page);
         // Before Linux 6.5 the kernel does not say.
@@ -418,7 +418,7 @@ mod tests {
         evict_and_prove(&file).unwrap();
         fadvise(&file, 0, None, Advice::Random).unwrap();
         assert_eq!(told(40, 1), Some(false));
-        file.read_exact_at(8 * page, &mut vec![0; page_size()])
+        file.read_exact_bytes_at(8 * page, &mut vec![0; page_size()])
             .unwrap();
         assert_eq!(told(8, 1), Some(true));
         assert_eq!(told(8, 2), Some(false));

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::ReadAt;
+use crate::ByteSource;
 use crate::waiting_read::{LARGEST, WaitingRead, wake_all};
 
 /// Two waiting reads with at most this many bytes between them become one. Reading those bytes too costs less
@@ -144,7 +144,7 @@ fn read(file: &File, start: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut buf = vec![0; len];
     let mut done = 0;
     while done < len {
-        match ReadAt::read_at(file, start + done as u64, &mut buf[done..]) {
+        match ByteSource::read_bytes_at(file, start + done as u64, &mut buf[done..]) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

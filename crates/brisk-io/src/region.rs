@@ -7,7 +7,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use crate::racing_copy::racing_copy;
 use crate::sigbus::Watch;
-use crate::{LARGE_PAGE, ReadAt, page_size};
+use crate::{ByteSource, LARGE_PAGE, page_size};
 
 /// Pages that `mmap` put into memory, of a file or anonymous, with some wanted bytes in them.
 ///
@@ -30,7 +30,7 @@ pub(crate) struct Region {
 impl Region {
     /// Maps `bytes` of `file`, which must have them.
     pub(crate) fn map(file: &File, bytes: &Range<u64>, private: bool) -> io::Result<Self> {
-        Self::map_within(file, bytes, ReadAt::size(file)?, private)
+        Self::map_within(file, bytes, ByteSource::size(file)?, private)
     }
 
     /// Maps `bytes` of `file`, which has `file_len` bytes. If it has fewer, touching a page behind its end is as if it had
@@ -327,7 +327,7 @@ unsafe impl Sync for Region {}
 
 /// The number of `bytes`. `file` must have all of them.
 pub(crate) fn len_within(file: &File, bytes: &Range<u64>) -> io::Result<u64> {
-    part_of(ReadAt::size(file)?, bytes)
+    part_of(ByteSource::size(file)?, bytes)
 }
 
 /// The number of `bytes`, all of which a file of this length must have.

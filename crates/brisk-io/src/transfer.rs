@@ -8,7 +8,7 @@ use std::thread;
 
 use rustix::fs::{Mode, OFlags, open};
 
-use crate::ReadAt;
+use crate::ByteSource;
 use crate::page_cache::descriptor_path;
 use crate::region::Region;
 
@@ -87,7 +87,7 @@ impl Transfer {
 pub fn read_at_least(file: &File, at: u64, buf: &mut [u8], needed: usize) -> io::Result<()> {
     let mut done = 0;
     while done < buf.len() {
-        match ReadAt::read_at(file, at + done as u64, &mut buf[done..]) {
+        match ByteSource::read_bytes_at(file, at + done as u64, &mut buf[done..]) {
             Ok(0) if done >= needed => return Ok(()),
             Ok(0) => return Err(ended_early(at + done as u64, at + needed as u64)),
             // Does not read again after the end, because a direct read must begin at a block.

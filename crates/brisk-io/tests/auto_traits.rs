@@ -2,8 +2,9 @@
 //! does not compile.
 
 use brisk_io::{
-    AlignedBuf, AsyncFile, BlockDevice, Charge, Extent, ImmutableFile, ImmutableMapping, Loaded,
-    Mapping, Need, Prefetch, PrefetchOptions, ReadAt, ReadAtFuture, Residency, Strategy, Window,
+    AlignedBuf, AsyncFile, BlockDevice, ByteSource, Charge, Extent, ImmutableFile,
+    ImmutableMapping, Loaded, Mapping, Need, Prefetch, PrefetchOptions, ReadAtFuture, Residency,
+    Strategy, Window,
 };
 
 fn goes_to_threads<T: Send + Sync + ?Sized>() {}
@@ -12,8 +13,8 @@ fn is_kept_anywhere<T: Send + Sync + 'static>() {}
 
 #[test]
 fn sources_go_to_threads() {
-    goes_to_threads::<dyn ReadAt>();
-    is_kept_anywhere::<Box<dyn ReadAt>>();
+    goes_to_threads::<dyn ByteSource>();
+    is_kept_anywhere::<Box<dyn ByteSource>>();
     is_kept_anywhere::<Window<std::sync::Arc<std::fs::File>>>();
     is_kept_anywhere::<Mapping>();
     is_kept_anywhere::<ImmutableFile>();

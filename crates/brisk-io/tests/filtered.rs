@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-use brisk_io::{AsyncFile, ImmutableFile, Need, ReadAt, Strategy, load_as};
+use brisk_io::{AsyncFile, ByteSource, ImmutableFile, Need, Strategy, load_as};
 use refuse::{Refused, always, refuse, refuse_inline};
 
 fn file() -> File {
@@ -108,7 +108,7 @@ fn reads_that_may_not_wait_are_refused_once() {
         }
         let counts = file.counts();
         assert_eq!((counts.inline, counts.waited, counts.refused), (0, 3, 1));
-        assert_eq!(ReadAt::size(&file).unwrap(), 300_000);
+        assert_eq!(ByteSource::size(&file).unwrap(), 300_000);
     });
 }
 

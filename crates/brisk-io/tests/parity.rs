@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use brisk_io::{
-    Form, ImmutableFile, Loaded, Need, ReadAt, Release, Strategy, Touch, evict, load, load_as,
+    ByteSource, Form, ImmutableFile, Loaded, Need, Release, Strategy, Touch, evict, load, load_as,
 };
 use proptest::prelude::*;
 
@@ -29,10 +29,10 @@ fn is_built(strategy: Strategy) -> bool {
 
 fn compare(loaded: &Loaded, expected: &[u8]) {
     assert!(loaded.as_slice() == expected, "{}", loaded.strategy());
-    assert_eq!(ReadAt::size(loaded).unwrap(), expected.len() as u64);
+    assert_eq!(ByteSource::size(loaded).unwrap(), expected.len() as u64);
     let middle = expected.len() / 2;
     let mut buf = [0; 100];
-    let n = loaded.read_at(middle as u64, &mut buf).unwrap();
+    let n = loaded.read_bytes_at(middle as u64, &mut buf).unwrap();
     assert!(buf[..n] == expected[middle..expected.len().min(middle + 100)]);
     loaded.check().unwrap();
 }

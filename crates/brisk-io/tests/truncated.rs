@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
 use brisk_io::{
-    Form, ImmutableFile, ImmutableMapping, Mapping, Need, ReadAt, Strategy, guard_mappings,
+    ByteSource, Form, ImmutableFile, ImmutableMapping, Mapping, Need, Strategy, guard_mappings,
     load_as, page_size,
 };
 
@@ -26,7 +26,7 @@ fn pages(count: usize) -> File {
 /// nobody uses.
 fn copy_of(mapping: &Mapping, page: usize) -> io::Result<u8> {
     let mut byte = [0];
-    mapping.read_at((page * page_size()) as u64, &mut byte)?;
+    mapping.read_bytes_at((page * page_size()) as u64, &mut byte)?;
     Ok(std::hint::black_box(byte)[0])
 }
 
@@ -52,11 +52,11 @@ fn a_page_that_is_gone_is_an_error_to_who_copies_it() {
     guard_mappings().unwrap();
     let (file, mapping) = cut();
     let mut buf = vec![0; page_size()];
-    mapping.read_exact_at(0, &mut buf).unwrap();
+    mapping.read_exact_bytes_at(0, &mut buf).unwrap();
     assert!(buf.iter().all(|&b| b == 7));
     mapping.check().unwrap();
     let e = mapping
-        .read_at(5 * page_size() as u64, &mut buf)
+        .read_bytes_at(5 * page_size() as u64, &mut buf)
         .unwrap_err();
     assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
     assert_eq!(
@@ -65,11 +65,11 @@ fn a_page_that_is_gone_is_an_error_to_who_copies_it() {
          open it again"
     );
     // From then on, no read of it succeeds.
-    mapping.read_at(0, &mut buf).unwrap_err();
+    mapping.read_bytes_at(0, &mut buf).unwrap_err();
     mapping.check().unwrap_err();
     // Another mapping of the file still works.
     let other = Mapping::shared(&file).unwrap();
-    other.read_exact_at(0, &mut buf).unwrap();
+    other.read_exact_bytes_at(0, &mut buf).unwrap();
     other.check().unwrap();
 }
 
@@ -137,7 +137,7 @@ fn a_file_that_is_cut_under_every_strategy_is_an_error_or_was_read_whole() {
         .unwrap();
         file.set_len(page_size() as u64).unwrap();
         let mut buf = vec![0; page_size()];
-        let read = loaded.read_at(40 * page_size() as u64, &mut buf);
+        let read = loaded.read_bytes_at(40 * page_size() as u64, &mut buf);
         if strategy.copies() {
             assert_eq!(read.unwrap(), page_size(), "{strategy}");
             assert!(buf.iter().all(|&b| b == 7), "{strategy}");

@@ -10,7 +10,7 @@ use std::{fs, io};
 use rustix::fs::{AtFlags, CWD, StatxFlags, fstat, makedev, statx};
 use rustix::process::{getegid, geteuid};
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 /// How many bytes at the start of an image identify it: its superblock.
 const SUPERBLOCK: usize = 96;
@@ -53,7 +53,7 @@ impl Key {
         self.add_file(file)?;
         self.add_number(offset);
         let mut superblock = [0; SUPERBLOCK];
-        file.read_exact_at(offset, &mut superblock)?;
+        file.read_exact_bytes_at(offset, &mut superblock)?;
         self.add(&superblock);
         Ok(())
     }

@@ -64,12 +64,12 @@ impl Disk {
     }
 }
 
-impl brisk_io::ReadAt for Disk {
+impl brisk_io::ByteSource for Disk {
     fn size(&self) -> std::io::Result<u64> {
-        brisk_io::ReadAt::size(&*self.bytes)
+        brisk_io::ByteSource::size(&*self.bytes)
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
         if self
             .calls
             .fetch_add(1, Ordering::Relaxed)
@@ -80,12 +80,16 @@ impl brisk_io::ReadAt for Disk {
                 Fault::Error => return Err(Errno::IO.into()),
                 Fault::End => return Ok(0),
                 Fault::OneByte => {
-                    return brisk_io::ReadAt::read_at(&*self.bytes, offset, &mut buf[..1]);
+                    return brisk_io::ByteSource::read_bytes_at(
+                        &*self.bytes,
+                        offset,
+                        &mut buf[..1],
+                    );
                 }
                 Fault::Late => thread::sleep(Duration::from_millis(30)),
             }
         }
-        brisk_io::ReadAt::read_at(&*self.bytes, offset, buf)
+        brisk_io::ByteSource::read_bytes_at(&*self.bytes, offset, buf)
     }
 }
 

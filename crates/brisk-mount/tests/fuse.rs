@@ -380,11 +380,15 @@ fn mapped_files_hold_the_same_bytes() {
         // From the end, so that the kernel's read-ahead has none of it.
         for (number, wanted) in wanted.chunks(4096).enumerate().rev() {
             let mut found = vec![0; wanted.len()];
-            let read = brisk_io::ReadAt::read_exact_at(&mapping, number as u64 * 4096, &mut found);
+            let read = brisk_io::ByteSource::read_exact_bytes_at(
+                &mapping,
+                number as u64 * 4096,
+                &mut found,
+            );
             read.expect("it can be read");
             assert!(wanted == found, "{name}, page {number}");
         }
-        let len = brisk_io::ReadAt::size(&mapping).expect("it is mapped");
+        let len = brisk_io::ByteSource::size(&mapping).expect("it is mapped");
         assert_eq!(len, wanted.len() as u64);
     }
 }
@@ -455,17 +459,17 @@ struct Failing {
     panics: Arc<AtomicBool>,
 }
 
-impl brisk_io::ReadAt for Failing {
+impl brisk_io::ByteSource for Failing {
     fn size(&self) -> std::io::Result<u64> {
-        brisk_io::ReadAt::size(&self.bytes)
+        brisk_io::ByteSource::size(&self.bytes)
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<usize> {
         if self.fails.load(Ordering::Relaxed) {
             return Err(Errno::IO.into());
         }
         assert!(!self.panics.load(Ordering::Relaxed), "as the test wants");
-        brisk_io::ReadAt::read_at(&self.bytes, offset, buf)
+        brisk_io::ByteSource::read_bytes_at(&self.bytes, offset, buf)
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use brisk_image::verity::{BLOCK, RootHash, Verity};
-use brisk_io::{ReadAt, open_at_once};
+use brisk_io::{ByteSource, open_at_once};
 use sha2::{Digest, Sha256};
 
 /// The first line.
@@ -159,7 +159,7 @@ impl Sidecar {
             let (mut hash, mut bytes) = (Sha256::new(), 0);
             let mut buf = vec![0; CHUNK];
             loop {
-                match ReadAt::read_at(&file, bytes, &mut buf)? {
+                match ByteSource::read_bytes_at(&file, bytes, &mut buf)? {
                     0 => break,
                     n => {
                         hash.update(&buf[..n]);

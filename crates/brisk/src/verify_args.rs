@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use brisk_image::verity::{RootHash, VerifiedFile, Verity, root_hash_beside};
 use brisk_image::{Image, Limits, OpenOptions};
-use brisk_io::{ReadAt, open_at_once};
+use brisk_io::{ByteSource, open_at_once};
 
 use crate::image_args::open_image_within;
 use crate::manifest::MOST_BYTES;
@@ -114,7 +114,7 @@ impl VerifyArgs {
             },
             VerifyBy::Key => {
                 let manifest = self.keys()?.manifest_of(path)?;
-                let len = open_at_once(path).and_then(|file| ReadAt::size(&file));
+                let len = open_at_once(path).and_then(|file| ByteSource::size(&file));
                 let len = len.with_context(|| format!("cannot examine {}", shown(path)))?;
                 if len != manifest.file_bytes {
                     bail!(
@@ -335,7 +335,7 @@ mod tests {
             let files = files.map(|file| open(&file));
             let lens = files
                 .each_ref()
-                .map(|file| ReadAt::size(file).expect("a length"));
+                .map(|file| ByteSource::size(file).expect("a length"));
             // An eighth of the flips is in the two small files.
             let (image, small) = (flips - flips / 8, flips / 8);
             let spread = |bits: u64, count: u64, n: u64| {

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brisk_image::{ImageWriter, Tree, TreeRules};
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, prlimit,
@@ -800,7 +800,7 @@ fn the_program_that_maps() {
     println!("mapped");
     std::io::stdin().read_exact(&mut [0; 3]).unwrap();
     let mut bytes = vec![0; usize::try_from(mapping.size().unwrap()).unwrap()];
-    mapping.read_exact_at(0, &mut bytes).unwrap();
+    mapping.read_exact_bytes_at(0, &mut bytes).unwrap();
     let sum: u64 = bytes.into_iter().map(u64::from).sum();
     println!("{sum}");
 }

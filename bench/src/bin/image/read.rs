@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use brisk_bench::{Bench, Timed};
 use brisk_image::rules::PlanRules;
 use brisk_image::{FileReader, Image, ImageWriter, OpenOptions, Tree, TreeRules};
-use brisk_io::{ImmutableFile, ReadAt};
+use brisk_io::{ByteSource, ImmutableFile};
 
 use crate::{Setup, clear};
 
@@ -59,7 +59,7 @@ pub(crate) fn measure(bench: &mut Bench, setup: &Setup) -> Result<()> {
         "file and image warm, proven; the image is open and mapped",
         Timed {
             name: "pread",
-            work: Box::new(move || work.time(|at, buf| Ok(file.read_at(at, buf)?))),
+            work: Box::new(move || work.time(|at, buf| Ok(file.read_bytes_at(at, buf)?))),
         },
         vec![
             (

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::rc::Rc;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
@@ -111,7 +111,7 @@ impl Inspection {
             let mut start = [0; 8];
             match self.file(name)? {
                 Opened::File(file, _) => {
-                    let read = file.read_exact_at(0, &mut start);
+                    let read = file.read_exact_bytes_at(0, &mut start);
                     Ok::<_, io::Error>(read.is_ok() && start == magic)
                 }
                 _ => Ok(false),
@@ -161,7 +161,7 @@ impl Inspection {
             Opened::Other(damage) => return Ok(Known::Damaged(damage)),
         };
         let mut header = [0; segment_header::LEN];
-        if len > MOST_BYTES || file.read_exact_at(0, &mut header).is_err() {
+        if len > MOST_BYTES || file.read_exact_bytes_at(0, &mut header).is_err() {
             let least = segment_header::LEN;
             let allowed = format_args!("{least} to {MOST_BYTES} bytes");
             let fault = Fault::new(0, "the file's length", len, allowed);

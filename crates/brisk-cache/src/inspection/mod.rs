@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
 
 use crate::directory::{FileId, INDEX};
@@ -128,7 +128,7 @@ impl Inspection {
             }
         };
         let mut bytes = [0; index_header::LEN];
-        if let Err(e) = file.read_exact_at(0, &mut bytes) {
+        if let Err(e) = file.read_exact_bytes_at(0, &mut bytes) {
             if e.kind() != io::ErrorKind::UnexpectedEof {
                 return Err(e);
             }
@@ -175,7 +175,7 @@ impl Inspection {
 
     fn mark(&self, index: &IndexFile) -> io::Result<IndexMark> {
         let mut mark = [0; 8];
-        index.file.read_exact_at(MARK_AT, &mut mark)?;
+        index.file.read_exact_bytes_at(MARK_AT, &mut mark)?;
         Ok(match mark {
             index_header::CURRENT => IndexMark::Current,
             index_header::MOVING => IndexMark::Moving,
@@ -193,7 +193,7 @@ impl Inspection {
         let mut block = vec![0; BLOCK as usize];
         for number in 0..index.header.blocks {
             let start = SLOTS_AT + u64::from(number) * BLOCK;
-            index.file.read_exact_at(start, &mut block)?;
+            index.file.read_exact_bytes_at(start, &mut block)?;
             let (slots, _) = block.as_chunks::<{ slot::LEN }>();
             for (at, bytes) in (start..).step_by(slot::LEN).zip(slots) {
                 if *bytes != slot::FREE
@@ -225,7 +225,7 @@ impl Inspection {
                 return Ok(Some(AtSlot::Damaged(fault)));
             }
             thread::sleep(PAUSE);
-            index.file.read_exact_at(at, &mut bytes)?;
+            index.file.read_exact_bytes_at(at, &mut bytes)?;
         }
         Ok(None)
     }
@@ -233,7 +233,7 @@ impl Inspection {
     /// The bytes at the place of a slot.
     fn slot_bytes(&self, index: &IndexFile, at: u64) -> io::Result<[u8; slot::LEN]> {
         let mut bytes = [0; slot::LEN];
-        index.file.read_exact_at(at, &mut bytes)?;
+        index.file.read_exact_bytes_at(at, &mut bytes)?;
         Ok(bytes)
     }
 }

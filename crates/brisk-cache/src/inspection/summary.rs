@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 use super::files::{Known, Opened};
 use super::{AtSlot, Damage, Inspection};
@@ -155,7 +155,7 @@ impl Inspection {
         if let Some(index) = &self.index {
             summary.mark = Some(self.mark(index)?);
             let mut limit = [0; noted_limit::LEN];
-            index.file.read_exact_at(LIMIT_AT, &mut limit)?;
+            index.file.read_exact_bytes_at(LIMIT_AT, &mut limit)?;
             summary.limit = noted_limit::parse(&limit, index.header.seed);
             summary.slots = u64::from(index.header.blocks) * (BLOCK / slot::LEN as u64);
             self.each_slot(index, |_, found| {
@@ -236,7 +236,7 @@ impl Inspection {
             Opened::Other(damage) => return Ok(Err(Some(damage))),
         };
         let mut bytes = [0; ledger_state::LEN];
-        let fault = match file.read_exact_at(0, &mut bytes) {
+        let fault = match file.read_exact_bytes_at(0, &mut bytes) {
             Ok(()) => Fault::of_ledger(&bytes),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                 let least = ledger_state::LEN;
@@ -260,7 +260,7 @@ impl Inspection {
         // A shorter file has the totals of fewer buckets.
         let room = usize::try_from(len.saturating_sub(TOTALS_AT)).unwrap_or(usize::MAX);
         let room = room.min(totals.len());
-        file.read_exact_at(TOTALS_AT, totals.get_mut(..room).unwrap_or_default())?;
+        file.read_exact_bytes_at(TOTALS_AT, totals.get_mut(..room).unwrap_or_default())?;
         let (numbers, _) = totals.as_chunks::<16>();
         let mut counted = Tally::default();
         for pair in numbers {

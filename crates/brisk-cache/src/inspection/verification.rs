@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 use std::io;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 use super::files::{Known, Opened};
 use super::value::{each_chunk, head_of};
@@ -182,7 +182,7 @@ impl Inspection {
             return Ok(None);
         };
         let mut header = [0; segment_header::LEN];
-        let read = file.read_exact_at(0, &mut header);
+        let read = file.read_exact_bytes_at(0, &mut header);
         if read.is_err() || header == [0; segment_header::LEN] {
             return Ok(None);
         }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brisk_io::{AlignedBuf, ReadAt, open_at_once};
+use brisk_io::{AlignedBuf, ByteSource, open_at_once};
 use twox_hash::XxHash3_64;
 
 use super::format::{self, Header, Table};
@@ -46,7 +46,7 @@ pub struct HotPack {
 }
 
 struct Inner {
-    source: Box<dyn ReadAt>,
+    source: Box<dyn ByteSource>,
     path: Option<PathBuf>,
     header: Header,
     table: Table,
@@ -120,12 +120,12 @@ struct SectionSource {
     len: u64,
 }
 
-impl ReadAt for SectionSource {
+impl ByteSource for SectionSource {
     fn size(&self) -> io::Result<u64> {
         Ok(self.len)
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let left = self.len.saturating_sub(offset);
         let n = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         // The section is inside the image's file, so the sum is, too.
@@ -240,11 +240,15 @@ impl HotPack {
     }
 
     /// Opens the hot pack in `source`.
-    pub fn from_source(source: impl ReadAt + 'static, limits: &Limits) -> Result<Self> {
+    pub fn from_source(source: impl ByteSource + 'static, limits: &Limits) -> Result<Self> {
         Self::from_parts(Box::new(source), None, limits)
     }
 
-    fn from_parts(source: Box<dyn ReadAt>, path: Option<PathBuf>, limits: &Limits) -> Result<Self> {
+    fn from_parts(
+        source: Box<dyn ByteSource>,
+        path: Option<PathBuf>,
+        limits: &Limits,
+    ) -> Result<Self> {
         let io = |e| Error::io("read the hot pack", e);
         let len = source.size().map_err(io)?;
         if len < Header::LEN as u64 {
@@ -257,7 +261,7 @@ impl HotPack {
             return Err(Error::corrupt(Location::Byte(0), what).about("hot pack"));
         }
         let mut bytes = [0; Header::LEN];
-        source.read_exact_at(0, &mut bytes).map_err(io)?;
+        source.read_exact_bytes_at(0, &mut bytes).map_err(io)?;
         // Stored, decoded and checked table are there at once; checked, an entry takes up to three
         // times as much as decoded, and so that limit is kept.
         let most = MOST_TABLE.saturating_add(len.saturating_mul(TABLE_PER_BYTE));
@@ -266,7 +270,7 @@ impl HotPack {
         Decoder::new(header.codec, Decoders::Fastest)?;
         let mut stored = vec![0; header.table_stored];
         source
-            .read_exact_at(Header::LEN as u64, &mut stored)
+            .read_exact_bytes_at(Header::LEN as u64, &mut stored)
             .map_err(io)?;
         header.check_table(&bytes, &stored)?;
         let table = match header.table_stored == header.table_len {
@@ -407,7 +411,7 @@ impl HotPack {
         out.resize(len, 0);
         let source = &self.inner.source;
         source
-            .read_exact_at(first.start, out)
+            .read_exact_bytes_at(first.start, out)
             .map_err(|e| self.name(Error::io("read the hot pack", e)))
     }
 
@@ -598,7 +602,7 @@ impl FrameReader {
         let bytes = &mut stored[..frame.stored];
         let source = &self.pack.inner.source;
         let read = source
-            .read_exact_at(frame.start, bytes)
+            .read_exact_bytes_at(frame.start, bytes)
             .map_err(|e| self.pack.name(Error::io("read the hot pack", e)));
         let decoded = read.and_then(|()| self.hold(frame, bytes));
         self.stored = stored;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use serde::Serialize;
 use twox_hash::XxHash3_64;
 use zerocopy::IntoBytes;
@@ -388,7 +388,7 @@ impl Built {
             let left = usize::try_from(self.data_stored - at).unwrap_or(usize::MAX);
             let n = left.min(buf.len());
             let part = &mut buf[..n];
-            ReadAt::read_exact_at(&self.data, at, part)
+            ByteSource::read_exact_bytes_at(&self.data, at, part)
                 .map_err(|e| Error::io("read the frames from a temporary file", e))?;
             sink(part)?;
             at += part.len() as u64;

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
@@ -376,7 +376,7 @@ impl OriginFile {
     /// Fills `buf` from `offset`, which the file has.
     pub(crate) fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self {
-            Self::Plain { file, path, .. } => ReadAt::read_exact_at(file, offset, buf)
+            Self::Plain { file, path, .. } => ByteSource::read_exact_bytes_at(file, offset, buf)
                 .map_err(|e| Error::io("read the file", e).with_path(path)),
             Self::Packed { reader, .. } => {
                 let n = reader.read_at(offset, buf)?;

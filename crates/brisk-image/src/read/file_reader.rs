@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 use super::block_list::{BLOCK_IN_MEMORY, BlockList};
 use super::block_reader::Block;
@@ -628,12 +628,12 @@ impl FileReader {
 /// # Ok(())
 /// # }
 /// ```
-impl ReadAt for FileReader {
+impl ByteSource for FileReader {
     fn size(&self) -> io::Result<u64> {
         Ok(self.len)
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         Ok(FileReader::read_at(self, offset, buf)?)
     }
 }

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use brisk_io::{ImmutableFile, ImmutableMapping, ReadAt, open_at_once};
+use brisk_io::{ByteSource, ImmutableFile, ImmutableMapping, open_at_once};
 
 use super::inode_reader::{Inode, InodeRef};
 use super::limits::Limits;
@@ -128,7 +128,7 @@ impl Image {
     }
 
     /// Opens the image in `source`, such as a slice of memory or a window of a larger file.
-    pub fn from_source(source: impl ReadAt + 'static, options: &OpenOptions) -> Result<Self> {
+    pub fn from_source(source: impl ByteSource + 'static, options: &OpenOptions) -> Result<Self> {
         Self::from_parts(Source::Positioned(Box::new(source)), None, options)
     }
 

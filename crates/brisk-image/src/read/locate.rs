@@ -1,6 +1,6 @@
 //! Where in a file an image starts: at its first byte, or behind the program that carries it.
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 use crate::error::{Corrupt, Error, Location, Result};
 use crate::format::superblock::MAGIC;
@@ -9,7 +9,7 @@ use crate::format::superblock::MAGIC;
 ///
 /// An AppImage (type 2) is an ELF program with the image right behind its section headers, or
 /// behind its last section where those come earlier.
-pub(crate) fn image_start(source: &dyn ReadAt) -> Result<u64> {
+pub(crate) fn image_start(source: &dyn ByteSource) -> Result<u64> {
     let len = source
         .size()
         .map_err(|e| Error::io("read the length of the image", e))?;
@@ -29,7 +29,7 @@ pub(crate) fn image_start(source: &dyn ReadAt) -> Result<u64> {
     ))
 }
 
-fn magic_at(source: &dyn ReadAt, at: u64, len: u64) -> Result<u32> {
+fn magic_at(source: &dyn ByteSource, at: u64, len: u64) -> Result<u32> {
     let have = len.saturating_sub(at);
     if have < 4 {
         let what = "the magic number";
@@ -44,20 +44,20 @@ fn magic_at(source: &dyn ReadAt, at: u64, len: u64) -> Result<u32> {
     }
     let mut magic = [0; 4];
     source
-        .read_exact_at(at, &mut magic)
+        .read_exact_bytes_at(at, &mut magic)
         .map_err(|e| Error::io("read the magic number", e))?;
     Ok(u32::from_le_bytes(magic))
 }
 
 /// The byte after the section headers of an ELF program, or after its last section if that is
 /// later; none if the header makes no sense.
-fn elf_end(source: &dyn ReadAt, len: u64) -> Result<Option<u64>> {
+fn elf_end(source: &dyn ByteSource, len: u64) -> Result<Option<u64>> {
     let mut header = [0u8; 64];
     if len < 64 {
         return Ok(None);
     }
     source
-        .read_exact_at(0, &mut header)
+        .read_exact_bytes_at(0, &mut header)
         .map_err(|e| Error::io("read the ELF header", e))?;
     let wide = match header[4] {
         1 => false,
@@ -91,7 +91,7 @@ fn elf_end(source: &dyn ReadAt, len: u64) -> Result<Option<u64>> {
 
 /// The highest end of the last section of an ELF program; zero if it cannot be told.
 fn last_section_end(
-    source: &dyn ReadAt,
+    source: &dyn ByteSource,
     len: u64,
     wide: bool,
     shoff: u64,
@@ -112,7 +112,7 @@ fn last_section_end(
     let mut section = [0u8; 64];
     let read = if wide { 64 } else { 40 };
     source
-        .read_exact_at(at, &mut section[..read])
+        .read_exact_bytes_at(at, &mut section[..read])
         .map_err(|e| Error::io("read an ELF section header", e))?;
     let u32_at = |at: usize| {
         u32::from_le_bytes([

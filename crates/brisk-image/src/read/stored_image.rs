@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
-use brisk_io::{ImmutableMapping, ReadAt};
+use brisk_io::{ByteSource, ImmutableMapping};
 
 use super::limits::Limits;
 use super::locate;
@@ -22,14 +22,14 @@ const TABLES_AHEAD: u64 = 1 << 20;
 
 /// Where the bytes of an image come from.
 pub(crate) enum Source {
-    Positioned(Box<dyn ReadAt>),
+    Positioned(Box<dyn ByteSource>),
     Mapped(ImmutableMapping),
     #[cfg(feature = "verity")]
     Verified(Arc<VerifiedFile>),
 }
 
 impl Source {
-    fn as_read_at(&self) -> &dyn ReadAt {
+    fn as_read_at(&self) -> &dyn ByteSource {
         match self {
             Self::Positioned(source) => source.as_ref(),
             Self::Mapped(mapping) => mapping,
@@ -89,7 +89,7 @@ impl StoredImage {
         }
         let mut header = [0; Superblock::LEN];
         bytes
-            .read_exact_at(start, &mut header)
+            .read_exact_bytes_at(start, &mut header)
             .map_err(|e| Error::io("read the superblock", e))?;
         let superblock = Superblock::parse(&header, image_len)?;
         if !superblock.is_raw() {
@@ -222,15 +222,15 @@ impl StoredImage {
         let start = self.start.saturating_add(at);
         self.source
             .as_read_at()
-            .read_exact_at(start, buf)
+            .read_exact_bytes_at(start, buf)
             .map_err(|e| Error::io(doing, e))
     }
 
-    /// As [`ReadAt::read_at`], from byte `at` of the image, which may lie behind it, in a section.
+    /// As [`ByteSource::read_bytes_at`], from byte `at` of the image, which may lie behind it, in a section.
     #[cfg(feature = "profile")]
     pub(crate) fn read_source_at(&self, at: u64, buf: &mut [u8]) -> std::io::Result<usize> {
         let start = self.start.saturating_add(at);
-        self.source.as_read_at().read_at(start, buf)
+        self.source.as_read_at().read_bytes_at(start, buf)
     }
 
     /// Bytes from the start of the image to the end of its source.

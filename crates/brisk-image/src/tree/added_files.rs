@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brisk_io::{ReadAt, Window};
+use brisk_io::{ByteSource, Window};
 
 use super::entry::Contents;
 use super::{FileSource, SourceFile, SourceId};
@@ -26,7 +26,7 @@ pub(super) struct AddedFiles {
 }
 
 struct AddedFile {
-    source: Box<dyn ReadAt>,
+    source: Box<dyn ByteSource>,
     len: u64,
     /// Where in the tree it was added.
     path: PathBuf,
@@ -75,7 +75,7 @@ impl AddedFiles {
             Contents::Reader(mut reader) => {
                 let kept = self.spool.keep(&mut *reader)?;
                 let len = kept.1;
-                (Box::new(kept.0) as Box<dyn ReadAt>, len)
+                (Box::new(kept.0) as Box<dyn ByteSource>, len)
             }
         };
         self.files.push(AddedFile {
@@ -132,7 +132,7 @@ impl FileSource for AddedFiles {
 
 impl SourceFile for &AddedFile {
     fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let Err(e) = ReadAt::read_exact_at(&self.source, offset, buf) else {
+        let Err(e) = ByteSource::read_exact_bytes_at(&self.source, offset, buf) else {
             return Ok(());
         };
         if e.kind() == io::ErrorKind::UnexpectedEof {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use rustix::fs::{OFlags, SeekFrom};
 
 use super::builder::TreeBuilder;
@@ -527,7 +527,7 @@ struct OpenFile<'a> {
 
 impl SourceFile for OpenFile<'_> {
     fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        ReadAt::read_exact_at(&self.file, offset, buf).map_err(|e| {
+        ByteSource::read_exact_bytes_at(&self.file, offset, buf).map_err(|e| {
             let short = e.kind() == io::ErrorKind::UnexpectedEof;
             let e = match self.file.metadata() {
                 Ok(now) if short && now.len() < self.stamp.len => {

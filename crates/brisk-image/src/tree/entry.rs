@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::Read;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 use super::Attributes;
 use crate::error::{Error, Result};
@@ -39,7 +39,7 @@ pub(super) enum EntryKind<'a> {
 /// Where the contents of a file come from.
 pub(super) enum Contents<'a> {
     /// Bytes that stay where they are until they are packed.
-    Source(Box<dyn ReadAt>),
+    Source(Box<dyn ByteSource>),
     /// Bytes that can be read once.
     Reader(Box<dyn Read + 'a>),
 }
@@ -76,7 +76,7 @@ impl<'a> TreeEntry<'a> {
     ///
     /// The writer reads them when it packs the tree, maybe more than once and from several threads.
     /// Nothing is copied before. The bytes must stay the same; another length is an error.
-    pub fn from_source(source: impl ReadAt + 'static) -> Self {
+    pub fn from_source(source: impl ByteSource + 'static) -> Self {
         Self::new(EntryKind::File(Contents::Source(Box::new(source))))
     }
 

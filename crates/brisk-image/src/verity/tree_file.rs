@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use brisk_io::{ReadAt, open_at_once};
+use brisk_io::{ByteSource, open_at_once};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::read::image::{Image, OpenOptions};
@@ -14,7 +14,7 @@ const RAW: &[u8] = b".raw";
 
 /// Where a hash tree is.
 pub struct TreeFile {
-    pub(super) source: Box<dyn ReadAt>,
+    pub(super) source: Box<dyn ByteSource>,
     /// The name of the file, for messages.
     pub(super) path: PathBuf,
     /// The byte at which the superblock of the tree starts.
@@ -25,7 +25,7 @@ pub struct TreeFile {
 
 impl TreeFile {
     /// The tree whose superblock starts at byte `superblock` of `source`. Errors call it `path`.
-    pub fn new(source: impl ReadAt + 'static, path: &Path, superblock: u64) -> Self {
+    pub fn new(source: impl ByteSource + 'static, path: &Path, superblock: u64) -> Self {
         Self {
             source: Box::new(source),
             path: path.to_owned(),

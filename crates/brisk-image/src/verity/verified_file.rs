@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 use super::hash_blocks::{HashBlock, HashBlocks};
 use super::levels::{DIGESTS, Level, Levels};
@@ -35,9 +35,9 @@ const FILE: &str = "file";
 /// fails with [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), and says which file differs at which byte. Threads can
 /// share one value; each hashes what it reads.
 pub struct VerifiedFile {
-    data: Box<dyn ReadAt>,
+    data: Box<dyn ByteSource>,
     name: PathBuf,
-    hashes: Box<dyn ReadAt>,
+    hashes: Box<dyn ByteSource>,
     hashes_name: PathBuf,
     /// The byte of `hashes` at which the first hash block starts.
     hashes_at: u64,
@@ -100,17 +100,19 @@ impl VerifiedFile {
         let tree_path = tree.path.clone();
         let root = || {
             let mut superblock = [0; verity_superblock::LEN];
-            let read = tree.source.read_exact_at(tree.superblock, &mut superblock);
+            let read = tree
+                .source
+                .read_exact_bytes_at(tree.superblock, &mut superblock);
             read.map_err(|e| Error::io("read the superblock of the verity tree", e))?;
             let superblock = VeritySuperblock::parse(&superblock, tree.superblock)?;
             let mut top = [0; BLOCK as usize];
             let read = match Levels::of(superblock.data_blocks).get(0) {
                 // The root hash of a single block is its digest.
-                None => file.read_exact_at(0, &mut top),
+                None => file.read_exact_bytes_at(0, &mut top),
                 Some(_) => {
                     let behind = tree.superblock + verity_superblock::LEN as u64;
                     let at = behind.next_multiple_of(BLOCK);
-                    tree.source.read_exact_at(at, &mut top)
+                    tree.source.read_exact_bytes_at(at, &mut top)
                 }
             };
             read.map_err(|e| Error::io("read the top of the verity tree", e))?;
@@ -135,7 +137,7 @@ impl VerifiedFile {
             |buffer, at| {
                 let len = MOST_READ.min(self.data_len() - at);
                 buffer.resize(len as usize, 0);
-                let read = self.data.read_exact_at(at, buffer);
+                let read = self.data.read_exact_bytes_at(at, buffer);
                 read.map_err(|e| Error::io("read the file", e).with_path(&self.name))?;
                 self.check(at, buffer)?;
                 Ok::<_, Error>(len)
@@ -168,7 +170,7 @@ impl VerifiedFile {
     /// or is longer than its file or the data. `Unsupported`
     /// for other versions, block sizes and hash algorithms. `Io` if it cannot be read.
     pub fn new(
-        data: impl ReadAt + 'static,
+        data: impl ByteSource + 'static,
         name: &Path,
         tree: TreeFile,
         root: RootHash,
@@ -178,7 +180,7 @@ impl VerifiedFile {
     }
 
     fn from_parts(
-        data: Box<dyn ReadAt>,
+        data: Box<dyn ByteSource>,
         name: &Path,
         tree: TreeFile,
         root: RootHash,
@@ -196,7 +198,7 @@ impl VerifiedFile {
             let need = superblock.len() as u64;
             return Err(truncated("the superblock", need, have));
         }
-        let read = tree.source.read_exact_at(at, &mut superblock);
+        let read = tree.source.read_exact_bytes_at(at, &mut superblock);
         read.map_err(|e| Error::io("read the superblock of the verity tree", e))?;
         let VeritySuperblock { data_blocks, salt } = VeritySuperblock::parse(&superblock, at)?;
         let levels = Levels::of(data_blocks);
@@ -341,7 +343,7 @@ impl VerifiedFile {
         }
         let at = self.hashes_at + place * BLOCK;
         let mut block = [0; BLOCK as usize];
-        let read = self.hashes.read_exact_at(at, &mut block);
+        let read = self.hashes.read_exact_bytes_at(at, &mut block);
         read.map_err(|e| Error::io("read the verity tree", e).with_path(&self.hashes_name))?;
         let found = self.salted.of(&block);
         if found != expected {
@@ -404,12 +406,12 @@ fn digest_in(block: &HashBlock, number: u64) -> [u8; 32] {
     digests.get(place).copied().unwrap_or_default()
 }
 
-impl ReadAt for VerifiedFile {
+impl ByteSource for VerifiedFile {
     fn size(&self) -> io::Result<u64> {
         Ok(self.data_len())
     }
 
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         let left = self.data_len().saturating_sub(offset);
         let len = left.min(buf.len() as u64);
         if len == 0 {
@@ -427,7 +429,7 @@ impl ReadAt for VerifiedFile {
                 buffer.resize(whole, 0);
             }
             let blocks = &mut buffer[..whole];
-            self.data.read_exact_at(start, blocks)?;
+            self.data.read_exact_bytes_at(start, blocks)?;
             self.check(start, blocks)?;
             buf[..len].copy_from_slice(&blocks[skipped..skipped + len]);
             Ok(len)

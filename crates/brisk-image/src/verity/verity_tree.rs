@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use zerocopy::IntoBytes;
@@ -51,7 +51,7 @@ impl VerityTree {
     ///
     /// `Input` if `len` is zero, no multiple of 4096 or more than 16 TiB. `Io` if the data cannot be read, and
     /// `Cancelled`.
-    pub fn build(data: &dyn ReadAt, len: u64, work: &Work) -> Result<Self> {
+    pub fn build(data: &dyn ByteSource, len: u64, work: &Work) -> Result<Self> {
         let data_blocks = len / BLOCK;
         if !len.is_multiple_of(BLOCK) || !(1..=MOST_BLOCKS).contains(&data_blocks) {
             return Err(Error::input(format!(
@@ -60,7 +60,7 @@ impl VerityTree {
             )));
         }
         let mut first = [0; BLOCK as usize];
-        data.read_exact_at(0, &mut first)
+        data.read_exact_bytes_at(0, &mut first)
             .map_err(|e| Error::io("read what the verity tree is to cover", e))?;
         let salt = Sha256::new()
             .chain_update(b"brisk verity salt 1\n")
@@ -70,7 +70,12 @@ impl VerityTree {
         Self::with_salt(data, data_blocks, &salt, work)
     }
 
-    fn with_salt(data: &dyn ReadAt, data_blocks: u64, salt: &[u8], work: &Work) -> Result<Self> {
+    fn with_salt(
+        data: &dyn ByteSource,
+        data_blocks: u64,
+        salt: &[u8],
+        work: &Work,
+    ) -> Result<Self> {
         let levels = Levels::of(data_blocks);
         let salted = SaltedHash::new(salt);
         let too_large = || Error::limit("the verity tree", levels.blocks(), usize::MAX as u64);
@@ -79,7 +84,7 @@ impl VerityTree {
         let root = match levels.get(0) {
             None => {
                 let mut block = [0; BLOCK as usize];
-                data.read_exact_at(0, &mut block)
+                data.read_exact_bytes_at(0, &mut block)
                     .map_err(|e| Error::io("read what the verity tree is to cover", e))?;
                 salted.of(&block)
             }
@@ -166,7 +171,7 @@ fn bytes_of(hashes: &mut [u8], level: Level) -> &mut [u8] {
 
 /// Fills `out`, the first level, with the digests of the data.
 fn digest_data(
-    data: &dyn ReadAt,
+    data: &dyn ByteSource,
     data_blocks: u64,
     salted: &SaltedHash,
     out: &mut [u8],
@@ -186,7 +191,7 @@ fn digest_data(
         || vec![0; (DIGESTS * BLOCK) as usize],
         |buffer, job| {
             let blocks = &mut buffer[..((job.end - job.start) * BLOCK) as usize];
-            data.read_exact_at(job.start * BLOCK, blocks)
+            data.read_exact_bytes_at(job.start * BLOCK, blocks)
                 .map_err(|e| Error::io("read what the verity tree is to cover", e))?;
             let digests = blocks.chunks_exact(BLOCK as usize);
             Ok::<_, Error>(

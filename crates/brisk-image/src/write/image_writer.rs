@@ -3,7 +3,7 @@ use std::io::{Seek, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use serde::Serialize;
 use zerocopy::IntoBytes;
 
@@ -391,13 +391,13 @@ impl ImageWriter {
             let n = usize::try_from(end - at).unwrap_or(usize::MAX);
             let part = n.min(buf.len());
             let part = &mut buf[..part];
-            ReadAt::read_exact_at(&file, at, part)
+            ByteSource::read_exact_bytes_at(&file, at, part)
                 .map_err(|e| Error::io("read the image from a temporary file", e))?;
             out.append(part)?;
             at += part.len() as u64;
         }
         let mut superblock = [0; Superblock::LEN];
-        ReadAt::read_exact_at(&file, 0, &mut superblock)
+        ByteSource::read_exact_bytes_at(&file, 0, &mut superblock)
             .map_err(|e| Error::io("read the image from a temporary file", e))?;
         out.write_at(0, &superblock)?;
         Ok(summary)

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
 use brisk_image::{
-    Error, FileReader, Image, ImageWriter, Inode, OpenOptions, ReadAt, Result, Tree, TreeRules,
+    ByteSource, Error, FileReader, Image, ImageWriter, Inode, OpenOptions, Result, Tree, TreeRules,
 };
 
 /// What one image may cost, in bytes that are read and the like: small images can be made that
@@ -45,7 +45,7 @@ impl Effort {
 }
 
 /// Opens the image in `source` and asks it everything.
-pub fn exercise(source: impl ReadAt + 'static, options: &OpenOptions) -> Faults {
+pub fn exercise(source: impl ByteSource + 'static, options: &OpenOptions) -> Faults {
     let mut faults = Faults::default();
     if let Some(image) = faults.keep(Image::from_source(source, options)) {
         exercise_image(&image, &mut faults);

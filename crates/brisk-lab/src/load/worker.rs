@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
-use brisk_io::{ImmutableFile, Loaded, Mapping, ReadAt, guard_mappings, load, load_as};
+use brisk_io::{ByteSource, ImmutableFile, Loaded, Mapping, guard_mappings, load, load_as};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::{Deserialize, Serialize};
@@ -428,7 +428,7 @@ fn map_and_unmap(over: &AtomicBool) -> Result<()> {
     while !over.load(Ordering::Relaxed) {
         let mapping = Mapping::of(&file, 0..MAPPED_BESIDE)?;
         let mut byte = [0];
-        mapping.read_at(0, &mut byte)?;
+        mapping.read_bytes_at(0, &mut byte)?;
         black_box(byte);
     }
     Ok(())

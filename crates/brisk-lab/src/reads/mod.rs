@@ -21,7 +21,7 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use brisk_io::measure::try_io_uring;
-use brisk_io::{ReadAt, Residency, page_size, residency};
+use brisk_io::{ByteSource, Residency, page_size, residency};
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
@@ -326,7 +326,7 @@ impl ReadsLab {
         let job = |setting: &Setting| {
             let number = usize::from(!matches!(setting.what, What::Small { .. }));
             let file = &open[number];
-            let len = ReadAt::size(file)?;
+            let len = ByteSource::size(file)?;
             let pages = usize::try_from(len).unwrap_or(usize::MAX) / page_size();
             let mut job = Job {
                 file: files[number].clone(),
@@ -529,7 +529,7 @@ fn mix(job: &Job) -> Result<bool> {
     let mut page = vec![0; page_size()];
     for (number, offset) in offsets.iter().enumerate() {
         if number % (100 / MISSING) != 0 {
-            ReadAt::read_exact_at(&file, *offset, &mut page)?;
+            ByteSource::read_exact_bytes_at(&file, *offset, &mut page)?;
         }
     }
     let Residency::Pages { resident, .. } = residency(&file)? else {
@@ -568,7 +568,7 @@ fn traced(tools: &Path, job: &Job) -> Option<f64> {
             ..job.clone()
         };
         let places = Places {
-            offsets: &job.offsets(ReadAt::size(&file).ok()?),
+            offsets: &job.offsets(ByteSource::size(&file).ok()?),
             size: job.size,
             rounds: 1,
         };

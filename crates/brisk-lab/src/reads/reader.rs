@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use brisk_io::{
-    AlignedBuf, AsyncFile, ImmutableFile, ImmutableMapping, Mapping, ReadAt, page_size,
+    AlignedBuf, AsyncFile, ByteSource, ImmutableFile, ImmutableMapping, Mapping, page_size,
 };
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
@@ -260,14 +260,14 @@ impl Tally {
 
 /// The sum that reads must find in the file.
 pub fn expected(
-    file: &(impl ReadAt + ?Sized),
+    file: &(impl ByteSource + ?Sized),
     places: Places<'_>,
     grain: Grain,
 ) -> io::Result<u64> {
     let mut tally = Tally::new(grain);
     let mut buf = aligned(places.size);
     for &offset in places.offsets {
-        file.read_exact_at(offset, &mut buf)?;
+        file.read_exact_bytes_at(offset, &mut buf)?;
         tally.add(&buf);
     }
     Ok(tally.sum)
@@ -286,7 +286,7 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
         Reader::Memcpy => {
             let bytes = copied(&file)?;
             each(reader, places, begun, |offset, buf| {
-                ReadAt::read_at(&*bytes, offset, buf)
+                ByteSource::read_bytes_at(&*bytes, offset, buf)
             })
         }
         Reader::Whole => {
@@ -296,7 +296,7 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
                 tally.again()?;
                 let bytes = std::fs::read(path)?;
                 for &offset in places.offsets {
-                    full(ReadAt::read_at(&*bytes, offset, &mut buf)?, &buf)?;
+                    full(ByteSource::read_bytes_at(&*bytes, offset, &mut buf)?, &buf)?;
                     tally.add(&buf);
                 }
             }
@@ -321,7 +321,7 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
         Reader::MappingReadAt => {
             let mapping = mapped(&file)?;
             each(reader, places, begun, |offset, buf| {
-                mapping.read_at(offset, buf)
+                mapping.read_bytes_at(offset, buf)
             })
         }
         Reader::SeekRead => {
@@ -357,7 +357,7 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
         Reader::SyncFace => {
             let file = AsyncFile::new(file);
             each(reader, places, begun, |offset, buf| {
-                ReadAt::read_at(&file, offset, buf)
+                ByteSource::read_bytes_at(&file, offset, buf)
             })
         }
         Reader::AsyncMemcpy => {
@@ -395,7 +395,7 @@ fn aligned(len: usize) -> AlignedBuf {
 }
 
 fn copied(file: &File) -> io::Result<AlignedBuf> {
-    let len = usize::try_from(ReadAt::size(file)?).unwrap_or(usize::MAX);
+    let len = usize::try_from(ByteSource::size(file)?).unwrap_or(usize::MAX);
     let mut bytes = aligned(len);
     FileExt::read_exact_at(file, &mut bytes, 0)?;
     Ok(bytes)
@@ -474,7 +474,7 @@ struct Copied(AlignedBuf);
 impl AsyncRead for Copied {
     #[inline]
     async fn read_at<'a>(&'a self, offset: u64, buf: &'a mut [u8]) -> io::Result<usize> {
-        ReadAt::read_at(&*self.0, offset, buf)
+        ByteSource::read_bytes_at(&*self.0, offset, buf)
     }
 
     fn waited(&self) -> u64 {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use brisk_image::inode::Device;
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use rustix::fs::{
     Dir, FileType, Mode, OFlags, fstat, fstatvfs, getxattr, listxattr, major, minor, openat,
     readlinkat,
@@ -256,7 +256,7 @@ impl FileSystem for ServedDirectory {
         let mut bytes = vec![0; size as usize];
         let mut len = 0;
         while len < bytes.len() {
-            match file.read_at(offset.saturating_add(len as u64), &mut bytes[len..]) {
+            match file.read_bytes_at(offset.saturating_add(len as u64), &mut bytes[len..]) {
                 Ok(0) => break,
                 Ok(n) => len += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

@@ -560,7 +560,7 @@ mod tests {
     use brisk_image::hot_pack::{HotPackWriter, Prefer};
     use brisk_image::profile::{Named, Profile, ProfileBuilder, RootKind};
     use brisk_image::{Compression, ImageWriter, InodeRef, Limits, OpenOptions, Tree, TreeRules};
-    use brisk_io::ReadAt;
+    use brisk_io::ByteSource;
     use rustix::io::Errno;
 
     use super::*;
@@ -963,12 +963,12 @@ mod tests {
         disk: Arc<Disk>,
     }
 
-    impl ReadAt for OnDisk {
+    impl ByteSource for OnDisk {
         fn size(&self) -> io::Result<u64> {
             self.bytes.size()
         }
 
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
             let call = self.disk.calls.fetch_add(1, Ordering::Relaxed);
             let mut len = buf.len();
             if call == self.disk.at.load(Ordering::Relaxed) {
@@ -978,7 +978,7 @@ mod tests {
                     Fault::OneByte => len = len.min(1),
                 }
             }
-            self.bytes.read_at(offset, &mut buf[..len])
+            self.bytes.read_bytes_at(offset, &mut buf[..len])
         }
     }
 

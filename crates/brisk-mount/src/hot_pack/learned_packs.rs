@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use brisk_image::Limits;
 use brisk_image::hot_pack::HotPack;
 use brisk_image::profile::{PAGE, Profile};
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW,
     UTIME_OMIT, flock, futimens, linkat, openat, renameat, statat, unlinkat,
@@ -179,7 +179,7 @@ struct From<'a> {
 
 impl Read for From<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let len = self.file.read_at(self.at, buffer)?;
+        let len = self.file.read_bytes_at(self.at, buffer)?;
         self.at = self.at.saturating_add(len as u64);
         Ok(len)
     }

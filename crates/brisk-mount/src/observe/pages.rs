@@ -129,7 +129,7 @@ fn runs(all: impl Iterator<Item = bool>) -> Vec<std::ops::Range<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brisk_io::{Mapping, ReadAt};
+    use brisk_io::{ByteSource, Mapping};
 
     #[test]
     fn runs_are_those_that_are_true() {
@@ -163,7 +163,7 @@ mod tests {
         };
         assert_eq!(list(), []);
         let at = (40 * page) as u64;
-        mapping.read_exact_at(at, &mut [0]).expect("there");
+        mapping.read_exact_bytes_at(at, &mut [0]).expect("there");
         let found = list();
         let sum: u64 = found.iter().map(|(_, len)| len).sum();
         assert!(sum <= 2 << 20, "{found:?}");

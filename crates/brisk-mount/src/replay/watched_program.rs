@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
@@ -106,7 +106,7 @@ impl WatchedProgram {
     /// How many bytes the process has read from the disk in total.
     fn read(&self) -> Option<u64> {
         let mut text = [0; 512];
-        let len = self.accounts.read_at(0, &mut text).ok()?;
+        let len = self.accounts.read_bytes_at(0, &mut text).ok()?;
         read_bytes(std::str::from_utf8(text.get(..len)?).ok()?)
     }
 }

@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 fn show(args: &Args) -> anyhow::Result<Answer> {
     let image = args.image.open_within(args.limits.limits())?;
     let path = &args.image.image;
-    let file = std::fs::File::open(path).and_then(|file| brisk_io::ReadAt::size(&file));
+    let file = std::fs::File::open(path).and_then(|file| brisk_io::ByteSource::size(&file));
     let info = Info {
         file_bytes: file.with_context(|| format!("{}: cannot read its length", path.display()))?,
         place: image.recorded_place()?,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use brisk_image::Work;
 use brisk_image::verity::VerifiedFile;
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use ct_codecs::{Base64, Decoder};
 use minisign::{PublicKey, SecretKey, SecretKeyBox};
 
@@ -96,7 +96,7 @@ fn manifest(args: &Args) -> anyhow::Result<Manifest> {
     let path = &args.image.image;
     let open = || File::open(path).with_context(|| format!("cannot open {}", shown(path)));
     let file = open()?;
-    let file_bytes = ReadAt::size(&file)?;
+    let file_bytes = ByteSource::size(&file)?;
     let verified = VerifiedFile::of_its_own_root(path, file, args.image.offset)?;
     let progress = Progress::new(Some(verified.data_len()), args.quiet);
     verified.check_all(&Work::new().progress(progress.callback()))?;

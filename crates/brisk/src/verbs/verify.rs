@@ -11,7 +11,7 @@ use brisk_image::profile::Origin;
 use brisk_image::summary::Checked;
 use brisk_image::verity::{TreeFile, VerifiedFile, root_hash_beside};
 use brisk_image::{ErrorKind, Image, ImageWriter, Limits, Recipe, Tree, TreeRules, Work};
-use brisk_io::{ReadAt, open_at_once};
+use brisk_io::{ByteSource, open_at_once};
 use serde::Serialize;
 
 use crate::answer::Answer;
@@ -678,9 +678,9 @@ fn temporary_directory(image: &Path) -> anyhow::Result<tempfile::TempDir> {
 /// Compares `new` with `old` from its byte `start` on, for at most `most` bytes.
 fn compare(old: &File, start: u64, most: Option<u64>, new: &File) -> io::Result<Rebuilt> {
     const CHUNK: usize = 1 << 20;
-    let image_bytes = ReadAt::size(old)?.saturating_sub(start);
+    let image_bytes = ByteSource::size(old)?.saturating_sub(start);
     let image_bytes = most.map_or(image_bytes, |most| most.min(image_bytes));
-    let rebuilt_bytes = ReadAt::size(new)?;
+    let rebuilt_bytes = ByteSource::size(new)?;
     let common = image_bytes.min(rebuilt_bytes);
     let (mut a, mut b) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut first_difference = (image_bytes != rebuilt_bytes).then_some(common);
@@ -688,8 +688,8 @@ fn compare(old: &File, start: u64, most: Option<u64>, new: &File) -> io::Result<
     while at < common {
         let n = usize::try_from(common - at).unwrap_or(CHUNK).min(CHUNK);
         let (a, b) = (&mut a[..n], &mut b[..n]);
-        ReadAt::read_exact_at(old, start + at, a)?;
-        ReadAt::read_exact_at(new, at, b)?;
+        ByteSource::read_exact_bytes_at(old, start + at, a)?;
+        ByteSource::read_exact_bytes_at(new, at, b)?;
         if a != b {
             let within = a.iter().zip(b.iter()).position(|(a, b)| a != b);
             first_difference = within.map(|within| at + within as u64);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use brisk_image::verity::{BLOCK, VeritySummary, VerityTree, beside, root_hash_beside};
 use brisk_image::{Image, Work};
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use serde::Serialize;
 
 use crate::answer::Answer;
@@ -125,7 +125,7 @@ pub fn report_behind(summary: &VeritySummary, image: &Path, quiet: bool) -> anyh
 
 /// The bytes of the file that a tree can cover: its whole blocks, as for veritysetup. The image must end there.
 fn covered(image: &Image, file: &File, path: &Path) -> anyhow::Result<u64> {
-    let len = ReadAt::size(file).with_context(|| format!("cannot examine {}", shown(path)))?;
+    let len = ByteSource::size(file).with_context(|| format!("cannot examine {}", shown(path)))?;
     let whole = len - len % BLOCK;
     let end = image.offset().saturating_add(image.bytes_used());
     if end > whole {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 use rustix::fs::{OFlags, fstat};
 
 use super::event_log::{Event, EventLog};
@@ -153,7 +153,7 @@ impl SlotChange {
             return Ok(None);
         };
         let mut old = [0; slot::LEN];
-        file.read_exact_at(at, &mut old)?;
+        file.read_exact_bytes_at(at, &mut old)?;
         let of = |bytes| digest_of(header.seed, bytes);
         Ok(Some(Self(of(&old), of(&new))))
     }
@@ -166,7 +166,7 @@ fn digest_of(seed: u64, bytes: &[u8; slot::LEN]) -> Option<DigestBytes> {
 fn header_of(file: &File) -> io::Result<Option<IndexHeader>> {
     let len = fstat(file.as_fd())?.st_size as u64;
     let mut header = [0; index_header::LEN];
-    match file.read_exact_at(0, &mut header) {
+    match file.read_exact_bytes_at(0, &mut header) {
         Ok(()) => Ok(IndexHeader::parse(&header, len)),
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(e) => Err(e),
@@ -182,7 +182,7 @@ fn digests_of(directory: &Directory, name: &str) -> io::Result<HashSet<DigestByt
         return Ok(HashSet::new());
     };
     let mut bytes = vec![0; (header.file_len() - SLOTS_AT) as usize];
-    file.read_exact_at(SLOTS_AT, &mut bytes)?;
+    file.read_exact_bytes_at(SLOTS_AT, &mut bytes)?;
     let (slots, _) = bytes.as_chunks::<{ slot::LEN }>();
     let digests = slots.iter().filter_map(|s| digest_of(header.seed, s));
     Ok(digests.collect())

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 use crate::error::{Error, Result};
 
@@ -54,12 +54,14 @@ fn stamp(file: &File) -> Result<Stamp> {
 
 impl Kept {
     pub(super) fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        ReadAt::read_exact_at(&self.file, offset, buf).map_err(|e| match (self.stamp, e.kind()) {
-            (Some(_), io::ErrorKind::UnexpectedEof) => match self.check_unchanged() {
-                Err(changed) => changed,
-                Ok(()) => Error::io("read the archive", e),
-            },
-            _ => Error::io("read the contents of the archive", e),
+        ByteSource::read_exact_bytes_at(&self.file, offset, buf).map_err(|e| {
+            match (self.stamp, e.kind()) {
+                (Some(_), io::ErrorKind::UnexpectedEof) => match self.check_unchanged() {
+                    Err(changed) => changed,
+                    Ok(()) => Error::io("read the archive", e),
+                },
+                _ => Error::io("read the contents of the archive", e),
+            }
         })
     }
 
@@ -203,7 +205,7 @@ impl TarInput for InPlace {
     fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while done < buf.len() {
-            match self.archive.read_at(self.at, &mut buf[done..]) {
+            match self.archive.read_bytes_at(self.at, &mut buf[done..]) {
                 Ok(0) => break,
                 Ok(n) => {
                     done += n;
