@@ -194,15 +194,15 @@ impl Entry {
     }
 
     /// What is set in the program's environment. What AppImage's convention finds also gets the variables that AppImage's
-    /// own runtime sets. `image` is the name that the user gave.
-    fn environment(&self, image: &Path) -> Vec<Variable> {
+    /// own runtime sets. `image` is the path that the user gave, and `called_as` the name that the user called.
+    fn environment(&self, image: &Path, called_as: &OsStr) -> Vec<Variable> {
         let own = self.variables.iter();
         let mut variables: Vec<_> = own
             .map(|(name, value)| Variable::new(name, value))
             .collect();
         if self.origin != Origin::Recorded {
             variables.push(Variable::of_mount_point("APPDIR"));
-            variables.push(Variable::new("ARGV0", image));
+            variables.push(Variable::new("ARGV0", called_as));
             // Without them, the program has to do with less, as outside of an AppImage.
             variables.extend(
                 image
@@ -246,11 +246,12 @@ impl Start {
         }
     }
 
-    /// What the image at `path` starts by itself, with the user's arguments. A place that the user names (`at`) keeps the image
-    /// from being the root directory.
+    /// What the image at `path` starts by itself, with the user's arguments. `called_as` is the name that the user called: the
+    /// image, or a launcher. A place that the user names (`at`) keeps the image from being the root directory.
     pub fn by_entry(
         entry: &Entry,
         path: &Path,
+        called_as: &OsStr,
         arguments: &[OsString],
         root: bool,
         at: Option<&Path>,
@@ -259,7 +260,7 @@ impl Start {
             command: entry.command_with(arguments),
             root: root || at.is_none() && entry.root,
             directory: entry.directory.clone(),
-            variables: entry.environment(path),
+            variables: entry.environment(path, called_as),
         }
     }
 }

@@ -56,7 +56,7 @@ impl Wrapper<'_> {
               printf '%s: brisk is not installed, which starts %s\\n' \"$0\" \"$image\" >&2\n    \
               exit 127\n\
               fi\n\
-              exec \"$brisk\" run \"$image\"",
+              exec \"$brisk\" run \"$image\" --called-as=\"$0\"",
             &options.concat(),
             b" --args \"$@\"\n",
         ]

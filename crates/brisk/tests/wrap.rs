@@ -166,6 +166,35 @@ fn an_image_may_have_any_name() {
     }
 }
 
+/// An AppImage with several commands chooses by this name.
+#[test]
+fn a_program_finds_the_name_that_its_launcher_was_called_by() {
+    each_user(|stage| {
+        let tree = stage.path("called");
+        fs::create_dir(&tree).unwrap();
+        let run = tree.join("AppRun");
+        fs::write(&run, "#!/bin/sh\necho \"$ARGV0\"\n").unwrap();
+        fs::set_permissions(&run, Permissions::from_mode(0o755)).unwrap();
+        let home = stage.writable();
+        let packed = Command::new(stage.executable())
+            .args(["pack", "called", "-q", "-o"])
+            .arg(home.join("called.img"))
+            .current_dir(stage.path(""))
+            .output()
+            .unwrap();
+        assert!(packed.status.success(), "{packed:?}");
+        let wrap = ["wrap", "called.img", "-o", "tool", "--", "--linger", "0"];
+        let wrapped = brisk(stage, &wrap);
+        assert!(wrapped.status.success(), "{wrapped:?}");
+        symlink("tool", home.join("other tool")).unwrap();
+        for name in ["tool", "other tool"] {
+            let name = home.join(name);
+            let line = format!("{}\n", name.display());
+            assert_eq!(start(stage, &name, &[]), printed(&line));
+        }
+    });
+}
+
 #[test]
 fn only_launchers_are_replaced_and_removed() {
     let stage = Stage::new(1000);
@@ -205,6 +234,10 @@ fn only_launchers_are_replaced_and_removed() {
         (
             &["says.img", "-o", "app", "--", "--lingr", "0"],
             "brisk run would not take these options: unexpected argument '--lingr' found",
+        ),
+        (
+            &["says.img", "-o", "app", "--", "--called-as", "x"],
+            "brisk run would not take these options: the argument '--called-as <NAME>' cannot be used multiple times",
         ),
         (
             &["says.img", "-o", "app", "--", "--writable=changes"],

@@ -112,6 +112,10 @@ pub struct Args {
     #[arg(long = "args", value_name = "ARG", num_args = 0.., allow_hyphen_values = true, conflicts_with = "command")]
     more_arguments: Vec<OsString>,
 
+    /// The name that the user called, for launchers of brisk wrap.
+    #[arg(long, value_name = "NAME", hide = true)]
+    called_as: Option<OsString>,
+
     /// The directory to mount the image on. The mount hides its contents, from the program only. [default: the place
     /// that the image records; else a directory of the session if all programs of the user see it, or the first of /mnt,
     /// /media and /srv that is empty]
@@ -280,7 +284,10 @@ impl LocatedImage {
             true => {
                 let arguments = [&*args.arguments, &*args.more_arguments].concat();
                 let entry = args.entry_of(&image)?;
-                Start::by_entry(&entry, args.image(), &arguments, root, args.at.as_deref())
+                let image = args.image();
+                let called_as = args.called_as.as_deref().unwrap_or(image.as_os_str());
+                let at = args.at.as_deref();
+                Start::by_entry(&entry, image, called_as, &arguments, root, at)
             }
             false => Start::named(&args.command, root),
         };

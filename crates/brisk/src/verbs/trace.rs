@@ -124,7 +124,14 @@ fn start_of(args: &Args, image: Option<&Image>) -> anyhow::Result<Start> {
     };
     let entry = Entry::of(image)?.map_err(|why| why.to_error(path, None, "trace"))?;
     let at = args.at.as_deref();
-    Ok(Start::by_entry(&entry, path, &[], root, at))
+    Ok(Start::by_entry(
+        &entry,
+        path,
+        path.as_os_str(),
+        &[],
+        root,
+        at,
+    ))
 }
 
 /// Runs the command, and writes the profile.

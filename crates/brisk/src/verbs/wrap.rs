@@ -23,7 +23,8 @@ use crate::wrapper::{Wrapper, is_wrapper};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A launcher is a small shell script that becomes brisk run IMAGE, with its own arguments behind those of the image's entry. \
-It starts the image of that name beside itself, or else the one where it was wrapped, so both can be moved together.\n\n\
+It starts the image of that name beside itself, or else the one where it was wrapped, so both can be moved together. AppImages \
+find in ARGV0 the name that the launcher was called by.\n\n\
 --desktop takes the name, the languages, the categories and the kinds of files from the .desktop file at the top of the \
 image or in its usr/share/applications, and the icon from .DirIcon or from what Icon= names. The command is the launcher's. \
 Actions and D-Bus are left out.\n\n\
@@ -148,7 +149,8 @@ fn check_options(options: &[OsString]) -> anyhow::Result<()> {
     }
     let command = run::Args::augment_args(clap::Command::new("brisk run").no_binary_name(true));
     let words = ["image".into()].into_iter().chain(options.iter().cloned());
-    let parsed = command.try_get_matches_from(words.chain(["--args".into()]));
+    let parsed =
+        command.try_get_matches_from(words.chain(["--called-as=".into(), "--args".into()]));
     let parsed = parsed.and_then(|matches| run::Args::from_arg_matches(&matches));
     match parsed {
         Ok(parsed) => match parsed.layer().filter(|layer| layer.is_relative()) {
