@@ -26,6 +26,8 @@ pub enum FileKind {
     Profile,
     /// An ELF program. An image may be behind it.
     Program,
+    /// A script, or a SIF file, which begins as one. An image may be behind it.
+    Script,
     /// Anything else, with its first bytes.
     Other(Vec<u8>),
 }
@@ -53,6 +55,7 @@ impl FileKind {
             _ if start.starts_with(IMAGE) => Self::Image,
             _ if start.starts_with(b"briskhot") => Self::HotPack,
             _ if start.starts_with(b"\x7fELF") => Self::Program,
+            _ if start.starts_with(b"#!") => Self::Script,
             _ if start.trim_ascii_start().starts_with(b"{") => Self::Profile,
             _ => Self::Other(start.get(..4).unwrap_or(start).to_vec()),
         })
@@ -70,6 +73,7 @@ impl fmt::Display for FileKind {
             Self::HotPack => f.write_str("is a hot pack"),
             Self::Profile => f.write_str("is a profile"),
             Self::Program => f.write_str("is a program"),
+            Self::Script => f.write_str("is a script"),
             Self::Other(start) => write!(f, "starts with \"{}\"", start.escape_ascii()),
         }
     }
@@ -117,9 +121,9 @@ pub fn explain_image(error: Error, path: &Path, offset: Option<u64>) -> anyhow::
             "{name} has no image at byte {bytes}: what is there {kind}, and a SquashFS image starts with \"hsqs\"; \
              without --offset brisk finds the image"
         ),
-        (FileKind::Program, None) => format!(
-            "{name} is no image: it is a program, with no image behind it that brisk finds; if there is one, name its first \
-             byte with --offset"
+        (kind @ (FileKind::Program | FileKind::Script), None) => format!(
+            "{name} is no image: it {kind}, with no image behind it that brisk finds; if there is one, name its first byte \
+             with --offset"
         ),
         (FileKind::Other(_), None) => {
             format!("{name} is no image: it {kind}, and a SquashFS image with \"hsqs\"")

@@ -75,6 +75,7 @@ fn what_is_no_image_is_said_by_its_kind() {
     let sandbox = sandbox();
     sandbox.file("text", b"text\n");
     sandbox.file("empty", b"");
+    sandbox.file("script", b"#!/bin/sh\n");
     sandbox.file("app.profile", b"{\"brisk_profile\": 1}");
     let text = "text is no image: it starts with \"text\", and a SquashFS image with \"hsqs\"";
     for (line, code, said) in [
@@ -98,6 +99,12 @@ fn what_is_no_image_is_said_by_its_kind() {
             2,
             "/proc/self/exe is no image: it is a program, with no image behind it that brisk finds; if there is one, name \
              its first byte with --offset",
+        ),
+        (
+            "ls script",
+            2,
+            "script is no image: it is a script, with no image behind it that brisk finds; if there is one, name its first \
+             byte with --offset",
         ),
         (
             "ls text --offset 2",

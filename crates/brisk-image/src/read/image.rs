@@ -41,7 +41,7 @@ impl OpenOptions {
     /// The image starts at this byte of the file.
     ///
     /// Without it the image starts at the first byte, or behind the ELF program that carries it,
-    /// as in an AppImage.
+    /// as in an AppImage, or in a partition of a SIF file, or in the first MiB of a script.
     #[must_use]
     pub fn offset(mut self, bytes: u64) -> Self {
         self.offset = Some(bytes);

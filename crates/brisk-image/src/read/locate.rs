@@ -1,14 +1,19 @@
-//! Where in a file an image starts: at its first byte, or behind the program that carries it.
+//! Where in a file an image starts: at its first byte, or behind the program or the header that carries it.
 
 use brisk_io::ByteSource;
 
+use super::sif;
 use crate::error::{Corrupt, Error, Location, Result};
-use crate::format::superblock::MAGIC;
+use crate::format::superblock::{MAGIC, Superblock};
+
+/// How far from the start of a script an image is looked for.
+const SCRIPT: u64 = 1 << 20;
 
 /// Finds the first byte of the image in `source`.
 ///
 /// An AppImage (type 2) is an ELF program with the image right behind its section headers, or
-/// behind its last section where those come earlier.
+/// behind its last section where those come earlier. A SIF file lists its partitions. A script says nowhere what is behind
+/// it, so the first superblock counts that is one.
 pub(crate) fn image_start(source: &dyn ByteSource) -> Result<u64> {
     let len = source
         .size()
@@ -23,10 +28,50 @@ pub(crate) fn image_start(source: &dyn ByteSource) -> Result<u64> {
     {
         return Ok(end);
     }
+    if magic.to_le_bytes().starts_with(b"#!")
+        && let Some(start) = start_in_script(source, len)?
+    {
+        return Ok(start);
+    }
     Err(Error::corrupt(
         Location::Byte(0),
         Corrupt::Magic { found: magic },
     ))
+}
+
+/// Where the image starts in a SIF file, or behind a script.
+fn start_in_script(source: &dyn ByteSource, len: u64) -> Result<Option<u64>> {
+    for start in sif::partitions(source, len)? {
+        if has_superblock(source, start, len)? {
+            return Ok(Some(start));
+        }
+    }
+    // At most a mebibyte.
+    let mut script = vec![0; len.min(SCRIPT) as usize];
+    source
+        .read_exact_bytes_at(0, &mut script)
+        .map_err(|e| Error::io("read the script in front of the image", e))?;
+    let magic = MAGIC.to_le_bytes();
+    let places = script.windows(magic.len()).zip(0..);
+    for (_, start) in places.filter(|(bytes, _)| **bytes == magic) {
+        if has_superblock(source, start, len)? {
+            return Ok(Some(start));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a superblock is at byte `start`. A script may also just mention the magic number.
+fn has_superblock(source: &dyn ByteSource, start: u64, len: u64) -> Result<bool> {
+    let left = len.saturating_sub(start);
+    if left < Superblock::LEN as u64 {
+        return Ok(false);
+    }
+    let mut header = [0; Superblock::LEN];
+    source
+        .read_exact_bytes_at(start, &mut header)
+        .map_err(|e| Error::io("read the superblock", e))?;
+    Ok(Superblock::parse(&header, left).is_ok())
 }
 
 fn magic_at(source: &dyn ByteSource, at: u64, len: u64) -> Result<u32> {
@@ -134,9 +179,13 @@ fn last_section_end(
     Ok(offset.checked_add(size).unwrap_or(0))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "write"))]
 mod tests {
+    use std::io::Cursor;
+
+    use super::sif::tests::sif;
     use super::*;
+    use crate::{ImageWriter, TreeBuilder};
 
     /// An ELF header of 64 bytes whose section headers are said to be at `shoff`.
     fn elf64(shoff: u64, shentsize: u16, shnum: u16) -> Vec<u8> {
@@ -163,6 +212,48 @@ mod tests {
         appimage.resize(208, 0);
         appimage.extend_from_slice(b"hsqs");
         assert_eq!(image_start(&appimage).unwrap(), 208);
+    }
+
+    /// An image as `brisk pack` makes it.
+    fn image() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        ImageWriter::new()
+            .write_to(&TreeBuilder::new().finish(), Cursor::new(&mut bytes))
+            .unwrap();
+        bytes
+    }
+
+    #[test]
+    fn an_image_is_found_behind_a_script_that_mentions_its_magic_number() {
+        let stub = b"#!/bin/sh\ntail -c +44 \"$0\" | grep hsqs\nexit\n".to_vec();
+        let file = [stub.clone(), image()].concat();
+        assert_eq!(image_start(&file).unwrap(), stub.len() as u64);
+        // Farther than is looked for, and cut off.
+        let mut far = stub.clone();
+        far.resize(1 << 20, b'\n');
+        let cut = &file[..file.len() - 8192];
+        for file in [[far, image()].concat(), cut.to_vec(), stub] {
+            assert_eq!(
+                image_start(&file).unwrap_err().to_string(),
+                "corrupt image at byte 0: magic number is 0x622f2123, allowed is 0x73717368 (SquashFS, little-endian)"
+            );
+        }
+    }
+
+    #[test]
+    fn an_image_is_found_in_its_partition_of_a_sif_file() {
+        let (other, primary, far) = (8192, 32768, 2 << 20);
+        let mut file = sif(&[(3, other), (2, primary)]);
+        file.resize(other as usize, 0);
+        file.extend(image());
+        file.resize(primary as usize, 0);
+        file.extend(image());
+        assert_eq!(image_start(&file).unwrap(), primary);
+        // An overlay of another file system is primary, or none is.
+        let mut file = sif(&[(2, 8000), (1, u64::MAX), (3, far)]);
+        file.resize(far as usize, 0);
+        file.extend(image());
+        assert_eq!(image_start(&file).unwrap(), far);
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub(crate) mod resolver;
 #[cfg(feature = "sections")]
 pub(crate) mod sections;
 pub(crate) mod shared_block;
+mod sif;
 pub(crate) mod stored_image;
 pub(crate) mod usage;
 pub(crate) mod walk;
