@@ -585,6 +585,25 @@ fn odd_but_valid_archives() {
                 "dev 644 0:0 100 CharDevice(Device { major: 259, minor: 300000 })",
             ],
         ),
+        (
+            // Sizes of what has no contents, as old writers give them.
+            Archive::new()
+                .file("a", "12345")
+                .raw(b'1', b"b", b"", |h| {
+                    h.as_old_mut().linkname[0] = b'a';
+                    h.set_size(5);
+                })
+                .records(b'x', &["comment=x"])
+                .raw(b'5', b"d", b"", |h| h.set_size(4096))
+                .file("z", "z")
+                .end(),
+            vec![
+                "a 644 0:0 100 file \"12345\"",
+                "b 644 0:0 100 file \"12345\"",
+                "d 644 0:0 100 directory",
+                "z 644 0:0 100 file \"z\"",
+            ],
+        ),
         (Archive::new().end(), vec![]),
     ] {
         let tree = from_bytes(&archive, &TreeRules::default()).unwrap();
@@ -695,9 +714,31 @@ fn what_is_refused() {
             Archive::new().link(b'2', "s", "").end(),
             "entry \"s\" at byte 0 of the archive is a symbolic link to a path of 0 bytes, allowed are 1 to 4095 without NUL",
         ),
+        // GNU tar looks for contents here, and bsdtar and Python do not.
         (
-            Archive::new().entry(b'5', "d", b"contents").end(),
-            "entry \"d\" at byte 0 of the archive is no regular file but has 8 bytes of contents, allowed is 0; make the archive again",
+            Archive::new().entry(b'6', "f", b"contents").end(),
+            "entry \"f\" at byte 0 of the archive is no regular file but has 8 bytes of contents, allowed is 0; make the archive again",
+        ),
+        (
+            Archive::new().entry(0, "d/", b"contents").end(),
+            "entry \"d/\" at byte 0 of the archive is no regular file but has 8 bytes of contents, allowed is 0; make the archive again",
+        ),
+        // bsdtar looks for contents here, and GNU tar and Python do not.
+        (
+            Archive::new()
+                .records(b'g', &["comment=x"])
+                .raw(b'1', b"l", b"contents", |h| {
+                    h.as_old_mut().linkname[0] = b'a';
+                })
+                .end(),
+            "entry \"l\" at byte 1024 of the archive is no regular file but has 8 bytes of contents, allowed is 0; make the archive again",
+        ),
+        (
+            Archive::new()
+                .records(b'x', &["size=8"])
+                .entry(b'5', "d", b"contents")
+                .end(),
+            "entry \"d\" at byte 1024 of the archive is no regular file but has 8 bytes of contents, allowed is 0; make the archive again",
         ),
         (
             Archive::new()

@@ -161,6 +161,8 @@ pub(super) struct TarReader<I> {
     position: u64,
     /// What holds for all entries that follow.
     global: PaxRecords,
+    /// Whether an extended header was seen.
+    is_pax: bool,
     /// Bytes behind the end of the archive that are not zeros.
     trailing: bool,
 }
@@ -181,6 +183,7 @@ impl<I: TarInput> TarReader<I> {
             input,
             position: 0,
             global: PaxRecords::default(),
+            is_pax: false,
             trailing: false,
         }
     }
@@ -204,6 +207,7 @@ impl<I: TarInput> TarReader<I> {
                     ))),
                 };
             };
+            self.is_pax |= matches!(header.type_byte(), b'x' | b'g');
             match header.type_byte() {
                 b'L' | b'K' | b'x' => {
                     extensions.byte.get_or_insert(byte);
@@ -406,7 +410,17 @@ impl<I: TarInput> TarReader<I> {
                 self.pass(&position, size)?;
                 TarKind::Directory
             }
-            _ => without_contents(&position, header, &records, link, size)?,
+            kind => {
+                // Old writers give a hard link the size of its target, and a directory the room that it may take. GNU tar,
+                // bsdtar and Python agree that no contents follow, but bsdtar not where PAX may mean them.
+                let is_ignored = match kind {
+                    b'1' => !self.is_pax,
+                    b'5' => records.size.is_none(),
+                    _ => false,
+                };
+                let size = if is_ignored { 0 } else { size };
+                without_contents(&position, header, &records, link, size)?
+            }
         };
         Ok(TarEntry {
             absolute: position.name.starts_with(b"/"),
