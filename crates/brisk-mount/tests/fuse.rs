@@ -18,8 +18,8 @@ use brisk_image::{Image, OpenOptions};
 use brisk_io::Mapping;
 use brisk_mount::{Owners, ServeOptions};
 use rustix::fs::{
-    Advice, Dir, FileType, Mode, XattrFlags, fadvise, getxattr, getxattr_query, listxattr,
-    listxattr_query, makedev, mknodat, setxattr, statvfs,
+    Advice, Dir, FileType, Mode, SeekFrom, XattrFlags, fadvise, getxattr, getxattr_query,
+    listxattr, listxattr_query, makedev, mknodat, seek, setxattr, statvfs,
 };
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -317,6 +317,61 @@ fn holes_are_zeros_and_take_no_room() {
     let meta = fs::metadata(mount.path("holes")).expect("it is there");
     assert_eq!(meta.len(), (8 << 20) + 17);
     assert!(meta.blocks() * 512 <= 256 << 10, "{}", meta.blocks());
+}
+
+/// The expected offsets are those of the kernel's SquashFS in Linux 6.18. `None` is ENXIO.
+#[test]
+fn holes_are_told_as_squashfs_tells_them() {
+    const B: u64 = 128 << 10;
+    let fixture = Fixture::new();
+    let write = |name: &str, len: u64, data: &[u64]| {
+        let file = fs::File::create(fixture.path("tree").join(name)).expect("the tree can be made");
+        for at in data {
+            file.write_all_at(b"data", *at)
+                .expect("the tree can be made");
+        }
+        file.set_len(len).expect("the tree can be made");
+    };
+    write("between", 6 * B, &[B, 4 * B]);
+    write("to-a-tail", 2 * B + 5, &[2 * B]);
+    write("from-data", B + 100, &[0]);
+    write("hole", 3 * B, &[]);
+    write("data", 9, &[0]);
+    write("empty", 0, &[]);
+    // The end of a file in a block that it shares, and as a block of its own.
+    for tails in [&["-always-use-fragments"][..], &["-no-fragments"]] {
+        let name = format!("at{}", tails[0]);
+        let mount = mounted(&fixture, &name, tails);
+        for (name, from, data, hole) in [
+            ("between", 0, Some(B), Some(0)),
+            ("between", B + 1, Some(B + 1), Some(2 * B)),
+            ("between", 2 * B - 1, Some(2 * B - 1), Some(2 * B)),
+            ("between", 2 * B + 1, Some(4 * B), Some(2 * B + 1)),
+            ("between", 5 * B, None, Some(5 * B)),
+            ("between", 6 * B - 1, None, Some(6 * B - 1)),
+            ("between", 6 * B, None, None),
+            ("to-a-tail", 1, Some(2 * B), Some(1)),
+            ("to-a-tail", 2 * B + 1, Some(2 * B + 1), Some(2 * B + 5)),
+            ("to-a-tail", 2 * B + 5, None, None),
+            ("from-data", 0, Some(0), Some(B)),
+            ("from-data", B + 1, None, Some(B + 1)),
+            ("hole", 1, None, Some(1)),
+            ("hole", 3 * B, None, None),
+            ("data", 1, Some(1), Some(9)),
+            ("data", 9, None, None),
+            ("empty", 0, None, None),
+        ] {
+            let file = fs::File::open(mount.path(name)).expect("it is there");
+            for (to, expected) in [(SeekFrom::Data(from), data), (SeekFrom::Hole(from), hole)] {
+                let found = seek(&file, to);
+                assert_eq!(
+                    found,
+                    expected.ok_or(Errno::NXIO),
+                    "{name} {to:?} {tails:?}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -419,6 +419,35 @@ impl FileReader {
         sum
     }
 
+    /// The first byte from `offset` on that is in no hole; none if only a hole follows, or nothing. A hole is a block of zeros
+    /// that is not stored.
+    pub fn next_data(&self, offset: u64) -> Option<u64> {
+        let block_size = u64::from(self.image.block_size());
+        // The end of the file may be in a block that it shares.
+        let behind = (self.blocks.len() as u64 * block_size).max(offset);
+        let data = self.next_block(offset, false).unwrap_or(behind);
+        Some(data).filter(|&data| data < self.len)
+    }
+
+    /// The first byte from `offset` on that is in a hole, or else the length of the file; none if `offset` is not in the file.
+    pub fn next_hole(&self, offset: u64) -> Option<u64> {
+        let hole = self.next_block(offset, true).unwrap_or(self.len);
+        (offset < self.len).then_some(hole)
+    }
+
+    /// The first byte from `offset` on in a block of the file's own that is a hole or is none.
+    fn next_block(&self, offset: u64, is_hole: bool) -> Option<u64> {
+        let block_size = u64::from(self.image.block_size());
+        let first = usize::try_from(offset / block_size).ok()?;
+        let mut blocks = first..self.blocks.len();
+        let is_found = |i| {
+            let stored = self.blocks.stored(i);
+            stored.is_some_and(|stored| stored.is_sparse() == is_hole)
+        };
+        let found = blocks.find(|&i| is_found(i))?;
+        Some((found as u64 * block_size).max(offset))
+    }
+
     /// True if all `len` bytes from `offset` are in blocks of zeros that are not stored.
     pub(crate) fn is_sparse(&self, offset: u64, len: u64) -> bool {
         let block_size = u64::from(self.image.block_size());

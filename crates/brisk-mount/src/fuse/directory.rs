@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use brisk_image::inode::Device;
 use brisk_io::ByteSource;
 use rustix::fs::{
-    Dir, FileType, Mode, OFlags, fstat, fstatvfs, getxattr, listxattr, major, minor, openat,
-    readlinkat,
+    Dir, FileType, Mode, OFlags, SeekFrom, fstat, fstatvfs, getxattr, listxattr, major, minor,
+    openat, readlinkat, seek,
 };
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
-use super::file_system::FileSystem;
+use super::file_system::{FileSystem, SeekTo};
 use super::listing::Part;
 use super::node::{FOR_EVER, Fail, wire_rdev};
 use super::owners::Owners;
@@ -265,6 +265,15 @@ impl FileSystem for ServedDirectory {
         }
         answer(&[IoSlice::new(&bytes[..len])])?;
         Ok(len as u64)
+    }
+
+    fn seek(&self, node: u64, offset: u64, to: SeekTo) -> Result<u64, Fail> {
+        // No other request uses the position of the file.
+        let to = match to {
+            SeekTo::Data => SeekFrom::Data(offset),
+            SeekTo::Hole => SeekFrom::Hole(offset),
+        };
+        Ok(seek(self.file(node)?, to)?)
     }
 
     /// The offset is the number of an entry.

@@ -5,6 +5,13 @@ use rustix::io::Errno;
 use super::node::Fail;
 use super::wire::{AttrOut, EntryOut, StatfsOut};
 
+/// What a program looks for in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SeekTo {
+    Data,
+    Hole,
+}
+
 /// What a server answers from: an image or a directory.
 ///
 /// 1. The number of a node means the same node as long as the connection lives, and is not 0. The root
@@ -28,6 +35,10 @@ pub(super) trait FileSystem: Sync {
         size: u32,
         answer: &mut dyn FnMut(&[IoSlice<'_>]) -> Result<(), Errno>,
     ) -> Result<u64, Fail>;
+
+    /// The first byte of a file from `offset` on that is in no hole, or that is in one: the end of the file if none is. ENXIO if
+    /// there is none.
+    fn seek(&self, node: u64, offset: u64, to: SeekTo) -> Result<u64, Fail>;
 
     /// At most `size` bytes of a listing, from position `offset` on, in the form of READDIR, or with
     /// attributes in the form of READDIRPLUS. Empty at the end.

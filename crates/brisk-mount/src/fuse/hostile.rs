@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use super::in_memory::{Directory, IMAGES, Setting, exercise, open_images, serve_directory};
 use super::node::node_of;
-use super::wire::{GetxattrIn, InHeader, ROOT, ReadIn, op};
+use super::wire::{GetxattrIn, InHeader, LseekIn, ROOT, ReadIn, SEEK_DATA, SEEK_HOLE, op};
 
 fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/bad-requests")
@@ -154,6 +154,15 @@ fn made(images: &[Image]) -> Vec<(String, Vec<u8>)> {
             padding: 0,
         };
         read.as_bytes().to_vec()
+    };
+    let seek = |offset, whence| {
+        let seek = LseekIn {
+            fh: 0,
+            offset,
+            whence,
+            padding: 0,
+        };
+        seek.as_bytes().to_vec()
     };
     let xattr = |size, name: &[u8]| [GetxattrIn { size, padding: 0 }.as_bytes(), name].concat();
     let with = |name: &[u8]| [name, &[0]].concat();
@@ -325,6 +334,19 @@ fn made(images: &[Image]) -> Vec<(String, Vec<u8>)> {
             ],
         ),
         (
+            "directory-seek",
+            DIRECTORY,
+            PLAIN,
+            vec![
+                (op::LOOKUP, ROOT, with(b"sub")),
+                (op::LOOKUP, 2, with(b"file")),
+                (op::LSEEK, 2, seek(0, SEEK_HOLE)),
+                (op::LSEEK, 3, seek(1, SEEK_DATA)),
+                (op::LSEEK, 3, seek(1, SEEK_HOLE)),
+                (op::LSEEK, 3, seek(1 << 62, SEEK_DATA)),
+            ],
+        ),
+        (
             "directory-list-4-gib",
             DIRECTORY,
             PLAIN,
@@ -405,6 +427,59 @@ fn made(images: &[Image]) -> Vec<(String, Vec<u8>)> {
                     read(0, 1 << 20),
                 ),
             ],
+        ),
+        (
+            "seek",
+            0,
+            ALL,
+            vec![
+                (op::LSEEK, file, seek(1, SEEK_DATA)),
+                (op::LSEEK, file, seek(1, SEEK_HOLE)),
+            ],
+        ),
+        (
+            "seek-in-a-hole-of-1-mib",
+            1,
+            ALL,
+            [(0, SEEK_DATA), (1 << 19, SEEK_HOLE)]
+                .map(|(offset, whence)| {
+                    let hole = node_of(InodeRef::from_word(32).expect("a reference"));
+                    (op::LSEEK, hole, seek(offset, whence))
+                })
+                .to_vec(),
+        ),
+        (
+            "seek-to-the-highest",
+            0,
+            PLAIN,
+            vec![
+                (op::LSEEK, file, seek(high, SEEK_DATA)),
+                (op::LSEEK, file, seek(high, SEEK_HOLE)),
+            ],
+        ),
+        (
+            "seek-of-no-kind",
+            0,
+            PLAIN,
+            vec![
+                (op::LSEEK, file, seek(0, 0)),
+                (op::LSEEK, file, seek(0, u32::MAX)),
+            ],
+        ),
+        (
+            "seek-in-directory-and-fifo",
+            0,
+            PLAIN,
+            vec![
+                (op::LSEEK, ROOT, seek(0, SEEK_DATA)),
+                (op::LSEEK, fifo, seek(0, SEEK_HOLE)),
+            ],
+        ),
+        (
+            "seek-cut",
+            0,
+            PLAIN,
+            vec![(op::LSEEK, file, seek(0, SEEK_DATA)[..23].to_vec())],
         ),
         ("list", 0, ALL, vec![(op::READDIR, ROOT, read(0, 4096))]),
         (

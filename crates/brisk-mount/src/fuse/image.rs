@@ -8,7 +8,7 @@ use std::sync::Arc;
 use brisk_image::{Image, Inode, InodeKind};
 use rustix::io::Errno;
 
-use super::file_system::FileSystem;
+use super::file_system::{FileSystem, SeekTo};
 use super::listing::Listings;
 use super::node::{Fail, Nodes};
 use super::options::ServeOptions;
@@ -142,6 +142,16 @@ impl FileSystem for ServedImage<'_> {
             });
         }
         Ok(end.saturating_sub(offset))
+    }
+
+    /// As the kernel's SquashFS says.
+    fn seek(&self, node: u64, offset: u64, to: SeekTo) -> Result<u64, Fail> {
+        let reader = self.readers.get(self.nodes, node)?;
+        let found = match to {
+            SeekTo::Data => reader.next_data(offset),
+            SeekTo::Hole => reader.next_hole(offset),
+        };
+        Ok(found.ok_or(Errno::NXIO)?)
     }
 
     fn list(&self, node: u64, offset: u64, size: usize, plus: bool) -> Result<Vec<u8>, Fail> {

@@ -25,7 +25,7 @@ use super::options::ServeOptions;
 use super::recorder::Recording;
 use super::server::Server;
 use super::wire::{
-    Attr, AttrOut, Dirent, EntryOut, GetxattrIn, GetxattrOut, OpenOut, OutHeader, ReadIn,
+    Attr, AttrOut, Dirent, EntryOut, GetxattrIn, GetxattrOut, LseekOut, OpenOut, OutHeader, ReadIn,
     StatfsOut, StoreOut, can, notify, op,
 };
 use crate::{Fill, FillRoot, Owners};
@@ -333,6 +333,7 @@ fn breach_of(request: &Request<'_>, body: &[u8]) -> Option<String> {
         op::LOOKUP => is(size_of::<EntryOut>()),
         op::GETATTR => is(size_of::<AttrOut>()),
         op::OPEN | op::OPENDIR => is(size_of::<OpenOut>()),
+        op::LSEEK => is(size_of::<LseekOut>()),
         op::STATFS => is(size_of::<StatfsOut>()),
         op::RELEASE | op::RELEASEDIR | op::DESTROY => is(0),
         op::READLINK => body.contains(&0).then(|| "a NUL in a link".to_owned()),
@@ -401,6 +402,7 @@ fn error_name(error: i32) -> String {
         (Errno::INVAL, "EINVAL"),
         (Errno::STALE, "ESTALE"),
         (Errno::NOSYS, "ENOSYS"),
+        (Errno::NXIO, "ENXIO"),
         (Errno::ROFS, "EROFS"),
         (Errno::NOTDIR, "ENOTDIR"),
         (Errno::ISDIR, "EISDIR"),

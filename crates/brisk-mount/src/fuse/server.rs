@@ -13,14 +13,14 @@ use rustix::io::Errno;
 use super::channel::{Channel, REQUEST, Request};
 use super::connection::{FuseConnection, max_read};
 use super::directory::ServedDirectory;
-use super::file_system::FileSystem;
+use super::file_system::{FileSystem, SeekTo};
 use super::image::ServedImage;
 use super::node::{Fail, no_entry};
 use super::options::ServeOptions;
 use super::read_ahead::ReadAhead;
 use super::wire::{
-    FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrIn, GetxattrOut, OpenOut, ReadIn, RetrieveIn, can,
-    op,
+    FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrIn, GetxattrOut, LseekIn, LseekOut, OpenOut, ReadIn,
+    RetrieveIn, SEEK_DATA, SEEK_HOLE, can, op,
 };
 use crate::error::{Action, Cause, Error, Result};
 use crate::hot_pack::fill::Fill;
@@ -246,6 +246,16 @@ impl<'a, T: FileSystem> Server<'a, T> {
                 }
                 channel.reply_bytes(unique, &part)?;
             }
+            op::LSEEK => {
+                let LseekIn { offset, whence, .. } = request.read()?;
+                let to = match whence {
+                    SEEK_DATA => SeekTo::Data,
+                    SEEK_HOLE => SeekTo::Hole,
+                    _ => return Err(Errno::INVAL.into()),
+                };
+                let offset = self.tree.seek(node, offset, to)?;
+                channel.reply(unique, &LseekOut { offset })?;
+            }
             op::STATFS => channel.reply(unique, &self.tree.statistics()?)?,
             op::RELEASE | op::RELEASEDIR | op::DESTROY => channel.reply_bytes(unique, &[])?,
             op::GETXATTR => self.getxattr(channel, request)?,
@@ -267,7 +277,7 @@ impl<'a, T: FileSystem> Server<'a, T> {
             | op::RENAME2
             | op::TMPFILE => return Err(Errno::ROFS.into()),
             // After this answer the kernel does these itself and does not ask again: OPEN and OPENDIR, FLUSH,
-            // FSYNC, ACCESS (by the mode, as the mount says), LSEEK, POLL, and requests that are not known
+            // FSYNC, ACCESS (by the mode, as the mount says), POLL, and requests that are not known
             // yet.
             _ => return Err(Errno::NOSYS.into()),
         }

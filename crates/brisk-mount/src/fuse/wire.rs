@@ -51,6 +51,7 @@ pub(super) mod op {
     pub(crate) const FALLOCATE: u32 = 43;
     pub(crate) const READDIRPLUS: u32 = 44;
     pub(crate) const RENAME2: u32 = 45;
+    pub(crate) const LSEEK: u32 = 46;
     pub(crate) const TMPFILE: u32 = 51;
     /// The highest code that is counted separately, plus one.
     pub(crate) const END: u32 = 53;
@@ -87,6 +88,10 @@ pub(super) mod can {
 /// next.
 pub(super) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(super) const FOPEN_CACHE_DIR: u32 = 1 << 3;
+
+/// What LSEEK looks for, as of lseek(2). The kernel does the others itself.
+pub(super) const SEEK_DATA: u32 = 3;
+pub(super) const SEEK_HOLE: u32 = 4;
 
 macro_rules! wire {
     ($($(#[$doc:meta])* struct $name:ident { $($field:ident: $type:ty,)* })*) => {$(
@@ -183,6 +188,15 @@ wire! {
         flags: u32,
         padding: u32,
     }
+    struct LseekIn {
+        fh: u64,
+        offset: u64,
+        whence: u32,
+        padding: u32,
+    }
+    struct LseekOut {
+        offset: u64,
+    }
     struct StatfsOut {
         blocks: u64,
         bfree: u64,
@@ -246,6 +260,8 @@ const _: () = assert!(size_of::<Attr>() == 88);
 const _: () = assert!(size_of::<EntryOut>() == 128);
 const _: () = assert!(size_of::<AttrOut>() == 104);
 const _: () = assert!(size_of::<ReadIn>() == 40);
+const _: () = assert!(size_of::<LseekIn>() == 24);
+const _: () = assert!(size_of::<LseekOut>() == 8);
 const _: () = assert!(size_of::<StatfsOut>() == 80);
 const _: () = assert!(size_of::<Dirent>() == 24);
 const _: () = assert!(size_of::<StoreOut>() == 24);
