@@ -4,7 +4,7 @@
 //! descriptors, and at byte 96 where the first is, each as an `i64`. A descriptor has 585 bytes without padding: type at byte
 //! 0, whether it is used at byte 4, offset at byte 17, and for a partition its purpose at byte 205.
 
-use brisk_io::ReadAt;
+use brisk_io::ByteSource;
 
 use crate::error::{Error, Result};
 
@@ -23,13 +23,13 @@ const PRIMARY: i32 = 2;
 const MOST: u64 = 1024;
 
 /// Where the partitions of the SIF file in `source` start, the primary ones first; none if it is no SIF file.
-pub(super) fn partitions(source: &dyn ReadAt, len: u64) -> Result<Vec<u64>> {
+pub(super) fn partitions(source: &dyn ByteSource, len: u64) -> Result<Vec<u64>> {
     let mut header = [0; HEADER];
     if len < HEADER as u64 {
         return Ok(Vec::new());
     }
     let read = |at, bytes: &mut [u8], what| {
-        let read = source.read_exact_at(at, bytes);
+        let read = source.read_exact_bytes_at(at, bytes);
         read.map_err(|e| Error::io(what, e))
     };
     read(0, &mut header, "read the header of a SIF file")?;
