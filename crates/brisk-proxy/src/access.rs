@@ -1,9 +1,6 @@
 //! Who may ask: the loopback, allowed nets, and clients with the token.
 
-use std::fs::File;
-use std::io::Read;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -12,6 +9,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use ring::digest::{Digest, SHA256, digest};
 
 use crate::net::Net;
+use crate::private_file;
 use crate::request_head::Refusal;
 
 /// Why a client is sent away.
@@ -101,20 +99,7 @@ fn is_own_host(host: &str) -> bool {
 }
 
 fn read_token(path: &Path) -> anyhow::Result<Digest> {
-    let file = File::open(path).context("cannot open the file of the token")?;
-    let mode = file.metadata()?.permissions().mode();
-    if mode & 0o077 != 0 {
-        bail!(
-            "others than its owner may read or write the file of the token (mode {:o}); chmod 600 it",
-            mode & 0o7777
-        );
-    }
-    let mut text = String::new();
-    // A token is short. A wrong path may lead to anything.
-    file.take(64 * 1024)
-        .read_to_string(&mut text)
-        .context("cannot read the file of the token")?;
-    let token = text.trim();
+    let token = private_file::read(path, "the file of the token")?;
     if token.len() < LEAST_TOKEN_BYTES || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         bail!(
             "the token must have at least {LEAST_TOKEN_BYTES} visible ASCII characters on one line; \

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use brisk::ProxyArgs;
 use brisk_cache::{Cache, CacheOptions};
-use brisk_http::{CacheLayer, Options, Override, Overrides};
+use brisk_http::{CacheLayer, Credentials, Options, Override, Overrides};
 
 use crate::kind::Kind;
 use crate::map::{Map, Maps};
@@ -33,6 +33,7 @@ pub fn layer(
         .with_context(|| format!("{}: cannot open the cache", entries.display()))?;
     let mut options = Options::shared();
     options.secret = Some(secret.for_credentials());
+    options.credentials = Some(Credentials::Named);
     options.offline = args.offline;
     options.stale_when_disconnected = Some(seconds(args.stale));
     let layer = CacheLayer::build(cache, options)
@@ -60,8 +61,12 @@ fn overrides(args: &ProxyArgs, maps: &Maps) -> Overrides {
             }
         };
         let rule = Override {
+            // Clients of packages send few fields, and these are known.
+            credentials: Some(Credentials::Unknown),
             stale_while_revalidate: while_revalidate,
             stale_if_error: Some(seconds(args.stale)),
+            // By a 404, an archive says which of its lists it has. For all others, it sends clients to another index.
+            stale_negative: map.kind() == Kind::Apt,
             ..Override::default()
         };
         overrides.add(&pattern(map), rule);

@@ -31,6 +31,11 @@ impl Connector {
         }
     }
 
+    /// Whether the host of a URL is asked without a proxy between.
+    pub fn is_straight(&self, url: &Uri) -> bool {
+        self.proxy(url).is_none()
+    }
+
     /// The proxy of a URL. An upstream without TLS is asked straight: a proxy would see and change what it says.
     fn proxy(&self, url: &Uri) -> Option<Intercept> {
         match url.scheme_str() {

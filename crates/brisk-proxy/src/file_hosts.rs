@@ -18,6 +18,10 @@ use crate::secret::Secret;
 /// The segment behind the prefix of a map.
 pub const SEGMENT: &str = "/~files/";
 
+/// Marks a request to a host that the operator has not named, but a page. It must not lead to this machine or its link.
+#[derive(Debug, Clone, Copy)]
+pub struct Named;
+
 /// Signs links to hosts, and checks such links.
 #[derive(Clone)]
 pub struct FileHosts {
@@ -114,7 +118,7 @@ fn authority(url: &Url) -> Option<String> {
 }
 
 /// Whether a page of `index` may send the proxy to `url`. A page of the internet must not name what only this machine or
-/// its link can reach, nor leave TLS.
+/// its link can reach, nor leave TLS. Where a name leads is judged when the proxy connects: see [`Named`].
 fn is_reachable(index: &Url, url: &Url) -> bool {
     let is_http = matches!(url.scheme(), "http" | "https");
     if !is_http || index.scheme() == "https" && url.scheme() != "https" {
@@ -134,17 +138,12 @@ fn is_reachable(index: &Url, url: &Url) -> bool {
     }
 }
 
-fn is_near(address: IpAddr) -> bool {
+/// Whether an address is of this machine or of its link.
+pub fn is_near(address: IpAddr) -> bool {
     match address.to_canonical() {
-        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.is_unspecified(),
-        IpAddr::V6(v6) => {
-            v6.is_loopback()
-                || v6.is_unspecified()
-                || v6
-                    .segments()
-                    .first()
-                    .is_some_and(|first| first & 0xffc0 == 0xfe80)
-        }
+        // The whole net of 0.0.0.0 is this machine (RFC 1122, section 3.2.1.3).
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0,
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_unicast_link_local(),
     }
 }
 
@@ -223,6 +222,7 @@ mod tests {
             (&far, "https://[::1]/a.whl", false),
             (&far, "https://[::ffff:127.0.0.1]/a.whl", false),
             (&far, "https://[fe80::1]/a.whl", false),
+            (&far, "https://0.1.2.3/a.whl", false),
             (&far, "https://10.0.0.1/a.whl", true),
             (&far, "https://u:p@files.example/a.whl", false),
             (&far, "ftp://files.example/a.whl", false),

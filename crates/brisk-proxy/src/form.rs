@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use brisk_cache::{About, Cache, Hit};
-use brisk_http::{BodyHasher, BodyName, CacheBody};
+use brisk_http::{BodyHasher, BodyName, CacheBody, Credentials};
 use flate2::read::{GzDecoder, ZlibDecoder};
 use http::StatusCode;
 use http::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
@@ -24,6 +24,7 @@ use crate::map::{Map, Maps};
 use crate::metrics::Metrics;
 use crate::preset::{self, Links, MOST_PAGE_BYTES, PageKind};
 use crate::problem::Problem;
+use crate::secret::Secret;
 
 /// A page of more bytes is long.
 const LONG: usize = 4 << 20;
@@ -49,6 +50,8 @@ pub struct Rules {
     pub kind: PageKind,
     /// How it comes.
     pub coding: Coding,
+    /// For whom it is: see [`Forms::whose`].
+    pub whose: String,
 }
 
 /// The coding of a page. Some servers send one that was not asked for.
@@ -86,7 +89,7 @@ enum Page {
 
 /// Where a form is kept.
 struct Place {
-    /// That of all forms of this page by these rules, so a new one takes the place of the one before.
+    /// That of all forms of this page by these rules for the same credentials, so a new one takes the place of the one before.
     key: Vec<u8>,
     /// The entity tag of the form. It changes with the page and with the rules.
     tag: String,
@@ -100,6 +103,7 @@ struct Place {
 pub struct Forms {
     cache: Arc<Cache>,
     metrics: Arc<Metrics>,
+    secret: Secret,
     /// Held while a page is rewritten: that of short pages, and that of long ones.
     turns: [Arc<Mutex<()>>; 2],
     /// Room for long pages.
@@ -108,13 +112,30 @@ pub struct Forms {
 
 impl Forms {
     /// Forms that are kept in this cache.
-    pub fn new(cache: Arc<Cache>, metrics: Arc<Metrics>) -> Self {
+    pub fn new(cache: Arc<Cache>, metrics: Arc<Metrics>, secret: Secret) -> Self {
         Self {
             cache,
             metrics,
+            secret,
             turns: Default::default(),
             room: Arc::new(Semaphore::new(LONG_PAGES)),
         }
+    }
+
+    /// A keyed digest of the credentials of a request for a page. Empty: it has none.
+    ///
+    /// The name of a page can be forged, so what one client's credentials bring must not lead to the form of another one's.
+    pub fn whose(&self, headers: &HeaderMap) -> String {
+        let mut credentials: Vec<String> = headers
+            .iter()
+            .filter(|(name, _)| Credentials::Unknown.has(name))
+            .map(|(name, value)| format!("{name}:{}\n", value.as_bytes().escape_ascii()))
+            .collect();
+        if credentials.is_empty() {
+            return String::new();
+        }
+        credentials.sort_unstable();
+        self.secret.sign("forms", &credentials.concat())
     }
 
     /// The form of a page, and its entity tag. It is kept if `keeps`, or if the cache has the page.
@@ -356,6 +377,7 @@ impl Place {
             rules.page.as_str().as_bytes(),
             b"\0",
             &rules_digest.to_be_bytes(),
+            rules.whose.as_bytes(),
         ];
         let name = page.to_bytes();
         let digest: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -439,7 +461,6 @@ mod tests {
     use std::sync::mpsc;
     use std::task::Poll;
 
-    use crate::secret::Secret;
     use brisk_cache::CacheOptions;
 
     fn rules(directory: &std::path::Path) -> Rules {
@@ -453,12 +474,14 @@ mod tests {
             proxy: "http://proxy.example".to_owned(),
             kind: PageKind::PythonHtml,
             coding: Coding::Identity,
+            whose: String::new(),
         }
     }
 
     fn forms(directory: &std::path::Path) -> Arc<Forms> {
         let cache = Cache::open(&directory.join("cache"), CacheOptions::new()).unwrap();
-        Arc::new(Forms::new(Arc::new(cache), Arc::default()))
+        let secret = Secret::of_directory(directory).unwrap();
+        Arc::new(Forms::new(Arc::new(cache), Arc::default(), secret))
     }
 
     /// What one poll comes to.

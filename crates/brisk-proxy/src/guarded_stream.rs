@@ -5,14 +5,15 @@
 //! answers it with the reason that the [`Connection`] has. Requests before it are answered as if nothing were wrong, and
 //! nothing behind it is read.
 //!
-//! Bytes of HTTP/2 pass unjudged: frames have one length, and the server refuses the fields of HTTP/1 there.
+//! Bytes of HTTP/2 pass unjudged: frames have one length, and the server refuses the fields of HTTP/1 there. A client that
+//! sends bytes of HTTP/2 may do nothing with them, so there its requests and the pieces that it takes say that it is there.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -52,20 +53,55 @@ pub struct Patience {
 pub struct Connection {
     /// Who sends the requests.
     pub peer: SocketAddr,
-    /// How many requests have no whole answer yet.
-    in_flight: AtomicUsize,
+    /// How long the client may take.
+    pub patience: Patience,
+    flights: Mutex<Flights>,
     /// Why the last request is refused.
     refusal: OnceLock<Refusal>,
 }
 
+/// The requests that have no whole answer yet.
+#[derive(Debug)]
+struct Flights {
+    /// With each, since when it has a piece of its answer that the client has not taken.
+    all: HashMap<u64, Option<Instant>>,
+    next: u64,
+    /// When the last of them ended.
+    ended: Instant,
+}
+
 impl Connection {
-    /// The connection of this peer.
-    pub fn new(peer: SocketAddr) -> Arc<Self> {
+    /// The connection of this peer, which may take so long.
+    pub fn new(peer: SocketAddr, patience: Patience) -> Arc<Self> {
         Arc::new(Self {
             peer,
-            in_flight: AtomicUsize::new(0),
+            patience,
+            flights: Mutex::new(Flights {
+                all: HashMap::new(),
+                next: 0,
+                ended: Instant::now(),
+            }),
             refusal: OnceLock::new(),
         })
+    }
+
+    fn flights(&self) -> MutexGuard<'_, Flights> {
+        // Each change is one entry, so a panic leaves the map whole.
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.flights().all.is_empty()
+    }
+
+    /// Until when a client of HTTP/2 may do nothing. One that waits for its answers may be silent.
+    fn deadline(&self) -> Instant {
+        let flights = self.flights();
+        match flights.all.values().flatten().min() {
+            Some(oldest) => *oldest + self.patience.piece,
+            None if flights.all.is_empty() => flights.ended + self.patience.idle,
+            None => Instant::now() + self.patience.idle,
+        }
     }
 
     /// Why the last request is refused.
@@ -76,19 +112,42 @@ impl Connection {
 
 /// A request that has no whole answer yet.
 #[derive(Debug)]
-pub struct InFlight(Arc<Connection>);
+pub struct InFlight {
+    connection: Arc<Connection>,
+    number: u64,
+}
 
 impl InFlight {
     /// Counts a request until this is dropped.
     pub fn begin(connection: &Arc<Connection>) -> Self {
-        connection.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(connection))
+        let mut flights = connection.flights();
+        let number = flights.next;
+        flights.next += 1;
+        flights.all.insert(number, None);
+        drop(flights);
+        Self {
+            connection: Arc::clone(connection),
+            number,
+        }
+    }
+
+    /// The client has got a piece of its answer to take.
+    pub fn gives(&self) {
+        let now = Some(Instant::now());
+        self.connection.flights().all.insert(self.number, now);
+    }
+
+    /// The client has taken all that it has got.
+    pub fn is_taken(&self) {
+        self.connection.flights().all.insert(self.number, None);
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let mut flights = self.connection.flights();
+        flights.all.remove(&self.number);
+        flights.ended = Instant::now();
     }
 }
 
@@ -117,13 +176,13 @@ enum Wait {
     Idle,
     Head,
     Body,
+    Http2,
 }
 
 /// The connection of a client, as the server reads and writes it.
 pub struct GuardedStream<S> {
     inner: S,
     connection: Arc<Connection>,
-    patience: Patience,
     expected: Expected,
     /// What has been read. The first `judged` bytes of it may go to the server.
     read: Vec<u8>,
@@ -134,11 +193,10 @@ pub struct GuardedStream<S> {
 
 impl<S> GuardedStream<S> {
     /// Guards a connection.
-    pub fn new(inner: S, connection: Arc<Connection>, patience: Patience) -> Self {
+    pub fn new(inner: S, connection: Arc<Connection>) -> Self {
         Self {
             inner,
             connection,
-            patience,
             expected: Expected::Start,
             read: Vec::new(),
             judged: 0,
@@ -221,12 +279,12 @@ impl<S> GuardedStream<S> {
     /// What the client is waited for, and how long. None: it is not waited for.
     fn wait(&self) -> Option<(Wait, Duration)> {
         let begun = self.read.len() > self.judged;
+        let patience = self.connection.patience;
         match self.expected {
-            Expected::Length(_) | Expected::Chunks(_) => Some((Wait::Body, self.patience.piece)),
-            Expected::Start | Expected::Head if begun => Some((Wait::Head, self.patience.head)),
-            Expected::Start | Expected::Head | Expected::Http2 => {
-                Some((Wait::Idle, self.patience.idle))
-            }
+            Expected::Length(_) | Expected::Chunks(_) => Some((Wait::Body, patience.piece)),
+            Expected::Start | Expected::Head if begun => Some((Wait::Head, patience.head)),
+            Expected::Start | Expected::Head => Some((Wait::Idle, patience.idle)),
+            Expected::Http2 => Some((Wait::Http2, patience.idle.min(patience.piece))),
             Expected::Nothing | Expected::Break => None,
         }
     }
@@ -248,12 +306,17 @@ impl<S> GuardedStream<S> {
             if sleep.as_mut().poll(cx).is_pending() {
                 return None;
             }
-            // A client that waits for its answer may be silent.
-            let busy = self.connection.in_flight.load(Ordering::Relaxed) > 0;
-            if wait != Wait::Idle || !busy {
+            let now = Instant::now();
+            let deadline = match wait {
+                // A client that waits for its answer may be silent.
+                Wait::Idle if self.connection.is_busy() => now + patience,
+                Wait::Http2 => self.connection.deadline(),
+                Wait::Idle | Wait::Head | Wait::Body => now,
+            };
+            if deadline <= now {
                 return Some(wait);
             }
-            sleep.as_mut().reset(Instant::now() + patience);
+            sleep.as_mut().reset(deadline);
         }
     }
 }
@@ -320,7 +383,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
                     }
                     match this.is_out_of_time(cx) {
                         None => return Poll::Pending,
-                        Some(Wait::Idle) => return Poll::Ready(Ok(())),
+                        Some(Wait::Idle | Wait::Http2) => return Poll::Ready(Ok(())),
                         Some(Wait::Head | Wait::Body) => this.refuse(Refusal::new(
                             StatusCode::REQUEST_TIMEOUT,
                             "the request did not come in time",
@@ -343,7 +406,7 @@ impl<S: AsyncWrite + Unpin> GuardedStream<S> {
             self.writing = None;
             return polled;
         }
-        let patience = self.patience.piece;
+        let patience = self.connection.patience.piece;
         let sleep = self
             .writing
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));

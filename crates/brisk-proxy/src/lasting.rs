@@ -1,6 +1,6 @@
 //! Files that stay what they are as long as they have their name.
 
-use http::header::{CACHE_CONTROL, EXPIRES, PRAGMA};
+use http::header::{CACHE_CONTROL, EXPIRES, PRAGMA, SET_COOKIE};
 use http::{HeaderMap, HeaderValue};
 
 /// Marks a request for such a file.
@@ -10,8 +10,10 @@ pub struct Lasting;
 /// How long such a file is kept: a year, the longest time that is of use.
 const LIFETIME: &str = "max-age=31536000, immutable";
 
-/// Says in an answer that it lasts, unless its upstream forbids to keep it or wants to be asked.
-pub fn mark(headers: &mut HeaderMap) {
+/// Says in an answer that it lasts, unless its upstream forbids to keep it or wants to be asked. If the request was
+/// authorized, it lasts for requests with the same authorization: what the upstream gives all for a while is not for all
+/// for a year.
+pub fn mark(headers: &mut HeaderMap, is_authorized: bool) {
     let mut kept = Vec::new();
     for line in headers.get_all(CACHE_CONTROL) {
         let Ok(line) = line.to_str() else { return };
@@ -25,6 +27,7 @@ pub fn mark(headers: &mut HeaderMap) {
                 "no-store" | "no-cache" | "private" | "must-revalidate" | "proxy-revalidate"
                 | "must-understand" => return,
                 "max-age" | "s-maxage" | "immutable" => {}
+                "public" if is_authorized => {}
                 _ => kept.push(directive.to_owned()),
             }
         }
@@ -35,6 +38,8 @@ pub fn mark(headers: &mut HeaderMap) {
         headers.insert(CACHE_CONTROL, value);
         headers.remove(EXPIRES);
         headers.remove(PRAGMA);
+        // It would be given to all, for a year.
+        headers.remove(SET_COOKIE);
     }
 }
 
@@ -44,25 +49,32 @@ mod tests {
 
     #[test]
     fn a_file_lasts_unless_its_upstream_forbids_that() {
-        for (lines, expected) in [
-            (&[][..], "max-age=31536000, immutable"),
+        for (lines, is_authorized, expected) in [
+            (&[][..], false, "max-age=31536000, immutable"),
             (
                 &["max-age=60, public"],
+                false,
                 "public, max-age=31536000, immutable",
             ),
             (
+                &["max-age=60, Public, s-maxage=9"],
+                true,
+                "max-age=31536000, immutable",
+            ),
+            (
                 &["s-maxage=0", "no-transform"],
+                false,
                 "no-transform, max-age=31536000, immutable",
             ),
-            (&["no-store"], "no-store"),
-            (&["max-age=60", "Private"], "max-age=60"),
-            (&["no-cache=\"x\""], "no-cache=\"x\""),
+            (&["no-store"], true, "no-store"),
+            (&["max-age=60", "Private"], false, "max-age=60"),
+            (&["no-cache=\"x\""], false, "no-cache=\"x\""),
         ] {
             let mut headers = HeaderMap::new();
             for line in lines {
                 headers.append(CACHE_CONTROL, HeaderValue::from_static(line));
             }
-            mark(&mut headers);
+            mark(&mut headers, is_authorized);
             assert_eq!(headers[CACHE_CONTROL], expected, "{lines:?}");
         }
     }

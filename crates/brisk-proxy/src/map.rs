@@ -130,7 +130,7 @@ impl fmt::Display for Map {
     }
 }
 
-/// Reads the URL of an upstream, or of the proxy. It has no credentials: the proxy passes on those of its clients, and keeps none.
+/// Reads the URL of an upstream, or of the proxy. It has no credentials.
 pub fn upstream_url(text: &str) -> anyhow::Result<Url> {
     // A URL with a mistake may have a password in it, so no message shows it.
     let url = Url::parse(text).map_err(|e| anyhow::anyhow!("the URL is wrong: {e}"))?;
@@ -142,8 +142,8 @@ pub fn upstream_url(text: &str) -> anyhow::Result<Url> {
     }
     if !url.username().is_empty() || url.password().is_some() {
         bail!(
-            "the URL of {} has a user name or a password; the proxy passes on those of its clients and \
-             keeps none, so give them to the client",
+            "the URL of {} has a user name or a password, which others may read in the list of processes; write \
+             \"Authorization: Basic ...\" into a file and say --credential /PREFIX=FILE, or give them to the client",
             url.host_str().unwrap_or_default()
         );
     }

@@ -5,11 +5,12 @@ use std::error::Error;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use brisk_http::Credentials;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, LOCATION, UPGRADE};
+use http::header::{CONTENT_LENGTH, HOST, LOCATION, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -22,7 +23,7 @@ use crate::access::Access;
 use crate::access_log::{AccessLog, Entry};
 use crate::body::{Body, BodyError, empty};
 use crate::cached;
-use crate::file_hosts::FileHosts;
+use crate::file_hosts::{FileHosts, Named};
 use crate::file_stream::{self, Files, Piece};
 use crate::form::{Forms, Rules};
 use crate::guarded_stream::{Connection, InFlight, REFUSED};
@@ -33,9 +34,12 @@ use crate::mapped_memory::MappedMemory;
 use crate::metrics::{Metrics, Outcome};
 use crate::own_pages::OwnPages;
 use crate::page::{self, Asked};
+use crate::patient_body::PatientBody;
 use crate::preset;
-use crate::problem::Problem;
-use crate::request_head::Refusal;
+use crate::problem::{LateBody, Problem};
+use crate::request_head::{MOST_FIELDS, Refusal};
+use crate::steering_fields;
+use crate::upstream_credential::{UpstreamCredential, UpstreamCredentials};
 
 /// How often a request is redirected.
 const MOST_REDIRECTS: usize = 5;
@@ -94,6 +98,10 @@ pub struct Proxy<F> {
     pub forms: Arc<Forms>,
     /// The hosts to which redirects are followed.
     pub follow: Vec<String>,
+    /// What the operator gives upstreams.
+    pub credentials: UpstreamCredentials,
+    /// The fields that steer an upstream and pass all the same.
+    pub passed: Vec<HeaderName>,
     /// The URL of the proxy, without a slash at its end.
     pub public_url: Option<String>,
     /// Where answers come from.
@@ -128,9 +136,17 @@ impl<F: Fetch> Proxy<F> {
         let begun = Instant::now();
         let (head, body) = request.into_parts();
         let (method, target) = (head.method.clone(), head.uri.clone());
-        let body = Body::new(body);
         // Answers over HTTP/2 come between each other.
         let files = (head.version < http::Version::HTTP_2).then_some(files);
+        let body = match files {
+            Some(_) => Body::new(body),
+            // The connection is not waited for: other requests come in it.
+            None => {
+                let late = || LateBody.into();
+                let patience = connection.patience.piece;
+                Body::new(PatientBody::new(Box::pin(body), patience, |_| (), late))
+            }
+        };
         let (outcome, response) = match self.respond(&connection, head, body).await {
             Ok(answer) => answer,
             Err(problem) => {
@@ -162,11 +178,12 @@ impl<F: Fetch> Proxy<F> {
             begun,
             bytes: 0,
             whole: body.is_end_stream(),
-            _in_flight: in_flight,
+            in_flight,
         };
         let body = CountedBody {
             body,
             files,
+            left: Bytes::new(),
             finished,
         };
         Response::from_parts(head, body)
@@ -231,22 +248,31 @@ impl<F: Fetch> Proxy<F> {
             None => (map.url(rest, query), true),
         };
         let mut request = self.onward(head, &url, body)?;
-        let has_credentials = [AUTHORIZATION, COOKIE]
-            .iter()
-            .any(|name| request.headers().contains_key(name));
-        if has_credentials
-            && Url::parse(&url).is_ok_and(|url| url.origin() != map.upstream().origin())
+        let file = match is_index {
+            true => None,
+            false => Some(parsed(&url)?),
+        };
+        if file
+            .as_ref()
+            .is_some_and(|file| file.origin() != map.upstream().origin())
         {
             forget_credentials(request.headers_mut());
+        } else if let Some(credential) = self.credentials.of(map) {
+            credential.replace(request.headers_mut());
+            request.extensions_mut().insert(credential.clone());
+        }
+        if file.is_some_and(|file| file.host() != map.upstream().host()) {
+            request.extensions_mut().insert(Named);
         }
         if preset::is_lasting(map.kind(), rest) {
             request.extensions_mut().insert(Lasting);
         }
         let is_read = matches!(head.method, Method::GET | Method::HEAD);
         let may_be_page = is_index && is_read && preset::may_be_page(map.kind(), rest);
-        if may_be_page {
+        let whose = may_be_page.then(|| {
             page::ask_for_whole(&mut request);
-        }
+            self.forms.whose(request.headers())
+        });
         let (url, mut response) = self.follow(url, request).await?;
         if is_of_cache_alone(&response) {
             explain(&mut response);
@@ -254,8 +280,10 @@ impl<F: Fetch> Proxy<F> {
         self.mend_redirect(&url, &mut response);
         hop_by_hop::remove(response.headers_mut());
         let version = response.version();
-        if may_be_page {
-            response = self.page((map, rest), head, &url, response).await?;
+        if let Some(whose) = whose {
+            response = self
+                .page((map, rest), head, (&url, whose), response)
+                .await?;
         }
         self.via.add(response.headers_mut(), version);
         // The connection of the client has a version of its own.
@@ -290,6 +318,7 @@ impl<F: Fetch> Proxy<F> {
             }
             if here.is_none_or(|here| here.origin() != target.origin()) {
                 forget_credentials(&mut head.headers);
+                head.extensions.remove::<UpstreamCredential>();
             }
             url = target.into();
             head.uri = Uri::try_from(&url).map_err(|_| {
@@ -322,16 +351,14 @@ impl<F: Fetch> Proxy<F> {
         &self,
         (map, rest): (&Map, &str),
         head: &Parts,
-        url: &str,
+        (url, whose): (&str, String),
         response: Response<Body>,
     ) -> Result<Response<Body>, Problem> {
         let proxy = match &self.public_url {
             Some(url) => url.clone(),
             None => format!("http://{}", host(head).unwrap_or_default()),
         };
-        let page = Url::parse(url).map_err(|_| {
-            Problem::new(StatusCode::BAD_REQUEST, "the path cannot be part of a URL")
-        })?;
+        let page = parsed(url)?;
         let rules = |kind, coding| Rules {
             map: map.clone(),
             maps: Arc::clone(&self.maps),
@@ -341,6 +368,7 @@ impl<F: Fetch> Proxy<F> {
             proxy,
             kind,
             coding,
+            whose,
         };
         let asked = Asked {
             method: &head.method,
@@ -366,6 +394,7 @@ impl<F: Fetch> Proxy<F> {
         *request.uri_mut() = url;
         let mut headers = head.headers.clone();
         hop_by_hop::prepare_request(&mut headers);
+        steering_fields::remove(&mut headers, &self.passed);
         self.via.add(&mut headers, head.version);
         *request.headers_mut() = headers;
         Ok(request)
@@ -433,6 +462,12 @@ fn check(head: &Parts) -> Result<(), Problem> {
             "the target is longer than 8 KiB",
         ));
     }
+    if head.headers.len() > MOST_FIELDS {
+        return Err(Problem::new(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "the head has more than 100 fields",
+        ));
+    }
     if may_leave(head.uri.path()) {
         return Err(Refusal::bad(LEAVES).into());
     }
@@ -471,6 +506,11 @@ fn host(head: &Parts) -> Option<&str> {
     authority.or_else(|| head.headers.get(HOST)?.to_str().ok())
 }
 
+fn parsed(url: &str) -> Result<Url, Problem> {
+    Url::parse(url)
+        .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the path cannot be part of a URL"))
+}
+
 /// Where a redirect leads.
 fn location(url: &str, response: &Response<Body>) -> Option<Url> {
     if !response.status().is_redirection() {
@@ -480,10 +520,16 @@ fn location(url: &str, response: &Response<Body>) -> Option<Url> {
     Url::parse(url).ok()?.join(location).ok()
 }
 
-/// Removes what is for another origin than the one that is asked now.
+/// Removes what may be for another origin than the one that is asked now.
 fn forget_credentials(headers: &mut HeaderMap) {
-    headers.remove(AUTHORIZATION);
-    headers.remove(COOKIE);
+    let names: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| Credentials::Unknown.has(name))
+        .cloned()
+        .collect();
+    for name in names {
+        headers.remove(name);
+    }
 }
 
 fn length(headers: &HeaderMap) -> Option<u64> {
@@ -551,7 +597,7 @@ struct Finished<F: Fetch> {
     begun: Instant,
     bytes: u64,
     whole: bool,
-    _in_flight: InFlight,
+    in_flight: InFlight,
 }
 
 impl<F: Fetch> Drop for Finished<F> {
@@ -576,15 +622,44 @@ pub struct CountedBody<F: Fetch> {
     body: Body,
     /// What sends parts of files, if anything does.
     files: Option<Arc<Files>>,
+    /// What the last piece has beyond what the client gets at once.
+    left: Bytes,
     finished: Finished<F>,
 }
 
+/// The most bytes of a piece over HTTP/2: that of a frame. A client that is slow shows with each piece that it is there.
+const HTTP2_PIECE: usize = 16 * 1024;
+
 impl<F: Fetch> CountedBody<F> {
+    /// The next piece over HTTP/2. Its client is waited for until the next call.
+    fn poll_small(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+        self.finished.in_flight.is_taken();
+        if self.left.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)).transpose()? {
+                None => {
+                    self.finished.whole = true;
+                    return Poll::Ready(None);
+                }
+                Some(frame) => match frame.into_data() {
+                    Ok(data) => self.left = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers.map_data(Piece::from)))),
+                },
+            }
+        }
+        let piece = self.left.split_to(HTTP2_PIECE.min(self.left.len()));
+        self.finished.in_flight.gives();
+        self.count(piece.len());
+        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+    }
+
     fn count(&mut self, bytes: usize) {
         let finished = &mut self.finished;
         finished.bytes = finished.bytes.saturating_add(bytes as u64);
         // A server may not ask again after the last piece.
-        finished.whole = self.body.is_end_stream();
+        finished.whole = self.left.is_empty() && self.body.is_end_stream();
     }
 }
 
@@ -597,6 +672,9 @@ impl<F: Fetch> hyper::body::Body for CountedBody<F> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let this = self.get_mut();
+        if this.files.is_none() {
+            return this.poll_small(cx);
+        }
         if let (Some(files), Body::Cached(body)) = (&this.files, &mut this.body)
             && let Some(taken) = body.take_in_file(file_stream::MOST)
         {
@@ -620,9 +698,10 @@ impl<F: Fetch> hyper::body::Body for CountedBody<F> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.left.is_empty() && self.body.is_end_stream()
     }
 
+    /// Servers ask for it before the first piece.
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }

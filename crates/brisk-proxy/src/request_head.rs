@@ -16,7 +16,7 @@ pub const MOST_HEAD_BYTES: usize = 32 * 1024;
 const MOST_TARGET_BYTES: usize = 8 * 1024;
 
 /// The most lines of a head.
-const MOST_FIELDS: usize = 100;
+pub const MOST_FIELDS: usize = 100;
 
 /// How the body behind a head ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,12 +2,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::private_file;
 
 /// Random bytes that others do not know. Names of users and hosts are signed with them.
 #[derive(Clone)]
@@ -54,13 +56,12 @@ impl Secret {
     }
 
     fn read(mut file: &File) -> anyhow::Result<Self> {
-        let mode = file.metadata()?.mode();
-        if mode & 0o077 != 0 {
-            bail!(
-                "others than its owner may read the secret of the cache (mode {:o}); remove it, so that a new one is made",
-                mode & 0o7777
-            );
-        }
+        let found = file.metadata()?;
+        private_file::check(
+            &found,
+            "the secret of the cache",
+            "remove it, so that a new one is made",
+        )?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         match bytes.try_into() {
@@ -98,7 +99,7 @@ impl Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
     fn a_directory_keeps_its_secret() {

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::clients::{Clients, Place};
 use crate::file_stream::{FileStream, Files};
 use crate::guarded_stream::{Connection, GuardedStream, Patience};
 use crate::proxy::{Fetch, Proxy};
@@ -25,6 +26,8 @@ const AFTER_FAILURE: Duration = Duration::from_millis(50);
 pub struct Bounds {
     /// How many there are.
     pub connections: u32,
+    /// How many of them one client has.
+    pub connections_per_client: u32,
     /// How long clients may take.
     pub patience: Patience,
     /// How long answers may go on when the proxy ends.
@@ -47,6 +50,7 @@ pub async fn serve<F: Fetch>(
         bounds,
         graceful: Arc::clone(&graceful),
         room,
+        clients: Clients::new(bounds.connections_per_client),
     };
     let mut accepting = JoinSet::new();
     for listener in listeners {
@@ -74,6 +78,7 @@ struct Server<F> {
     bounds: Bounds,
     graceful: Arc<GracefulShutdown>,
     room: Arc<Semaphore>,
+    clients: Clients,
 }
 
 impl<F> Clone for Server<F> {
@@ -83,6 +88,7 @@ impl<F> Clone for Server<F> {
             bounds: self.bounds,
             graceful: Arc::clone(&self.graceful),
             room: Arc::clone(&self.room),
+            clients: self.clients.clone(),
         }
     }
 }
@@ -94,19 +100,30 @@ impl<F: Fetch> Server<F> {
                 return;
             };
             match listener.accept().await {
-                Ok((stream, peer)) => self.serve(stream, Connection::new(peer), room),
+                Ok((stream, peer)) => {
+                    // Without a place, the connection closes.
+                    if let Some(place) = self.clients.place(peer.ip()) {
+                        let connection = Connection::new(peer, self.bounds.patience);
+                        self.serve(stream, connection, (room, place));
+                    }
+                }
                 // The client may have gone, or the system be short of something for a while.
                 Err(_) => tokio::time::sleep(AFTER_FAILURE).await,
             }
         }
     }
 
-    fn serve(&self, stream: TcpStream, connection: Arc<Connection>, room: OwnedSemaphorePermit) {
+    fn serve(
+        &self,
+        stream: TcpStream,
+        connection: Arc<Connection>,
+        room: (OwnedSemaphorePermit, Place),
+    ) {
         // Without it small answers only come later.
         stream.set_nodelay(true).ok();
         let files = Arc::new(Files::default());
         let stream = FileStream::new(stream, Arc::clone(&files));
-        let stream = GuardedStream::new(stream, Arc::clone(&connection), self.bounds.patience);
+        let stream = GuardedStream::new(stream, Arc::clone(&connection));
         let proxy = Arc::clone(&self.proxy);
         let service = service_fn(move |request| {
             let (connection, files) = (Arc::clone(&connection), Arc::clone(&files));

@@ -1,16 +1,19 @@
 //! `brisk proxy` itself: everything is put together from the arguments.
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use brisk::{Answer, ProxyArgs};
+use http::HeaderName;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
 use tower_layer::Layer;
 
 use crate::access::Access;
@@ -26,10 +29,12 @@ use crate::mapped_memory::MappedMemory;
 use crate::metrics::{Metrics, WRITE_EVERY};
 use crate::net::Net;
 use crate::own_pages::OwnPages;
+use crate::private_file;
 use crate::proxy::Proxy;
 use crate::secret::Secret;
 use crate::server::{Bounds, serve};
 use crate::upstream::{self, Upstream};
+use crate::upstream_credential::UpstreamCredentials;
 use crate::workers::{self, Worker};
 
 /// Where the proxy listens if nothing else is said.
@@ -41,6 +46,12 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 /// How long the end waits for what is being stored.
 const STORE_TIME: Duration = Duration::from_secs(2);
 
+/// How often to look whether the directory of the cache is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long to wait after it could not be made anew.
+const AFTER_FAILURE: Duration = Duration::from_secs(10);
+
 /// How long an upstream has until a connection stands.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
@@ -49,7 +60,6 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
     raise_descriptors();
     let access = access(args)?;
     let directory = directory(args)?;
-    let secret = Secret::of_directory(&directory)?;
     let worker = Worker::of_environment()?;
     let (maps, listeners, metrics) = match &worker {
         Some(worker) => (
@@ -60,7 +70,7 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
         None => {
             let (maps, notes) = chosen_maps::choose(args, &addresses(args))?;
             let listeners = listeners(args, &access)?;
-            check(args, &maps, &secret, &directory)?;
+            check(args, &maps, &directory)?;
             announce(&maps, &notes, &listeners)?;
             if args.workers > 1 {
                 return workers::supervise(&maps, &listeners, args.workers, args.grace);
@@ -68,39 +78,18 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
             (maps, listeners, Metrics::default())
         }
     };
-    let metrics = Arc::new(metrics);
-    let upstream = Upstream::new(
-        upstream::Patience {
-            connect: CONNECT_TIME.min(args.upstream_timeout),
-            answer: args.upstream_timeout,
-        },
-        Arc::clone(&metrics),
-    )?;
-    let layer = cached::layer(args, &maps, &secret, &directory)?;
-    let cache = Arc::clone(layer.cache());
-    let proxy = Arc::new(Proxy {
-        maps: Arc::new(maps),
-        access,
-        hosts: FileHosts::new(secret.clone()),
-        follow: args.follow.clone(),
-        public_url: public_url(args)?,
-        fetch: layer.layer(upstream),
-        via: Via::new(format!("brisk-{}", secret.sign("via", ""))),
-        upload_limit: args.upload_limit,
-        forms: Arc::new(Forms::new(Arc::clone(&cache), Arc::clone(&metrics))),
-        mapped: MappedMemory::new(Arc::clone(&cache)),
-        pages: OwnPages::new(cache),
-        metrics,
-        log: AccessLog::open(args.log.as_deref())?,
-    });
-    let bounds = Bounds {
-        connections: args.connections,
-        patience: guarded_stream::Patience {
-            head: HEAD_TIME.min(args.client_timeout),
-            idle: args.client_timeout,
-            piece: args.client_timeout,
-        },
-        grace: args.grace,
+    let (maps, metrics) = (Arc::new(maps), Arc::new(metrics));
+    let site = Site {
+        args,
+        maps: &maps,
+        metrics: &metrics,
+        upstream: Upstream::new(
+            upstream::Patience {
+                connect: CONNECT_TIME.min(args.upstream_timeout),
+                answer: args.upstream_timeout,
+            },
+            Arc::clone(&metrics),
+        )?,
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -114,22 +103,194 @@ pub fn run(args: &ProxyArgs) -> anyhow::Result<Answer> {
         if let Some(worker) = worker {
             worker.end_with_supervisor(ending)?;
         }
-        let written = tokio::spawn(write_metrics(Arc::clone(&proxy.metrics)));
-        serve(listeners, Arc::clone(&proxy), bounds, end)
-            .await
-            .context("cannot listen")?;
-        // What answers have brought is stored. What takes too long is fetched another time.
-        tokio::time::timeout(STORE_TIME, layer.idle()).await.ok();
+        let written = tokio::spawn(write_metrics(Arc::clone(&metrics)));
+        site.serve(&listeners, &directory, end).await?;
         written.abort();
-        proxy.metrics.write().context("cannot write the metrics")
+        metrics.write().context("cannot write the metrics")
     })?;
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(Answer::Yes)
 }
 
+/// What stays as it is when the directory of the cache does not.
+struct Site<'a> {
+    args: &'a ProxyArgs,
+    maps: &'a Arc<Maps>,
+    metrics: &'a Arc<Metrics>,
+    upstream: Upstream,
+}
+
+impl Site<'_> {
+    /// Serves until `end` is true. If somebody deletes the directory of the cache, a new one takes its place: the old one
+    /// has no name any more, and takes space that nobody sees.
+    async fn serve(
+        &self,
+        listeners: &[TcpListener],
+        directory: &Path,
+        end: watch::Receiver<bool>,
+    ) -> anyhow::Result<()> {
+        let mut servings = JoinSet::new();
+        let mut current = self.begin(listeners, directory, &mut servings)?;
+        loop {
+            let mut ended = end.clone();
+            tokio::select! {
+                // An error is that the sender is gone, which is an end too.
+                _ = ended.wait_for(|end| *end) => break,
+                Some(served) = servings.join_next() => {
+                    check_served(served)?;
+                    continue;
+                }
+                () = current.gone() => {}
+            }
+            match remake(directory).and_then(|()| self.begin(listeners, directory, &mut servings)) {
+                Ok(next) => {
+                    brisk::warn(&format!(
+                        "{}: the directory of the cache was deleted, and is made anew",
+                        directory.display()
+                    ));
+                    // What it still answers goes on.
+                    current.ending.send_replace(true);
+                    current = next;
+                }
+                Err(e) => {
+                    brisk::warn(&format!(
+                        "the directory of the cache was deleted, and cannot be made anew: {e:#}"
+                    ));
+                    let mut ended = end.clone();
+                    tokio::select! {
+                        _ = ended.wait_for(|end| *end) => break,
+                        () = tokio::time::sleep(AFTER_FAILURE) => {}
+                    }
+                }
+            }
+        }
+        current.ending.send_replace(true);
+        while let Some(served) = servings.join_next().await {
+            check_served(served)?;
+        }
+        Ok(())
+    }
+
+    /// Begins to serve from this directory.
+    fn begin(
+        &self,
+        listeners: &[TcpListener],
+        directory: &Path,
+        servings: &mut JoinSet<io::Result<()>>,
+    ) -> anyhow::Result<Serving> {
+        let args = self.args;
+        let secret = Secret::of_directory(directory)?;
+        let layer = cached::layer(args, self.maps, &secret, directory)?;
+        let cache = Arc::clone(layer.cache());
+        let entries = cache.directory().to_owned();
+        let identity = identity(&entries).with_context(|| entries.display().to_string())?;
+        let proxy = Arc::new(Proxy {
+            maps: Arc::clone(self.maps),
+            access: access(args)?,
+            hosts: FileHosts::new(secret.clone()),
+            follow: args.follow.clone(),
+            credentials: UpstreamCredentials::read(&args.credential, self.maps)?,
+            passed: passed(args)?,
+            public_url: public_url(args)?,
+            fetch: layer.layer(self.upstream.clone()),
+            via: Via::new(format!("brisk-{}", secret.sign("via", ""))),
+            upload_limit: args.upload_limit,
+            forms: Arc::new(Forms::new(
+                Arc::clone(&cache),
+                Arc::clone(self.metrics),
+                secret,
+            )),
+            mapped: MappedMemory::new(Arc::clone(&cache)),
+            pages: OwnPages::new(cache),
+            metrics: Arc::clone(self.metrics),
+            log: AccessLog::open(args.log.as_deref())?,
+        });
+        let bounds = bounds(args);
+        let own: io::Result<Vec<TcpListener>> =
+            listeners.iter().map(TcpListener::try_clone).collect();
+        let own = own.context("cannot listen")?;
+        let (ending, end) = watch::channel(false);
+        servings.spawn(async move {
+            serve(own, proxy, bounds, end).await?;
+            // What answers have brought is stored. What takes too long is fetched another time.
+            tokio::time::timeout(STORE_TIME, layer.idle()).await.ok();
+            Ok(())
+        });
+        Ok(Serving {
+            ending,
+            entries,
+            identity,
+        })
+    }
+}
+
+/// What serves from one directory.
+struct Serving {
+    ending: watch::Sender<bool>,
+    entries: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Serving {
+    /// Ready when the directory is not there any more, or is another one.
+    async fn gone(&self) {
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        loop {
+            ticks.tick().await;
+            // A disk that fails for a moment is no directory that is gone.
+            let is_gone = match identity(&self.entries) {
+                Ok(identity) => identity != self.identity,
+                Err(e) => e.kind() == io::ErrorKind::NotFound,
+            };
+            if is_gone {
+                return;
+            }
+        }
+    }
+}
+
+/// How serving from one directory ended.
+fn check_served(served: Result<io::Result<()>, JoinError>) -> anyhow::Result<()> {
+    served
+        .context("a task that serves has failed")?
+        .context("cannot listen")
+}
+
+/// What tells a directory from another one of its name.
+fn identity(directory: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::metadata(directory)?;
+    Ok((found.dev(), found.ino()))
+}
+
+fn bounds(args: &ProxyArgs) -> Bounds {
+    Bounds {
+        connections: args.connections,
+        connections_per_client: args
+            .connections_per_client
+            .unwrap_or(args.connections.div_ceil(2)),
+        patience: guarded_stream::Patience {
+            head: HEAD_TIME.min(args.client_timeout),
+            idle: args.client_timeout,
+            piece: args.client_timeout,
+        },
+        grace: args.grace,
+    }
+}
+
+fn passed(args: &ProxyArgs) -> anyhow::Result<Vec<HeaderName>> {
+    let name = |text: &String| {
+        HeaderName::try_from(text)
+            .with_context(|| format!("--pass-field {text:?}: allowed is the name of a field"))
+    };
+    args.pass_field.iter().map(name).collect()
+}
+
 /// Tries what each process needs. A supervisor would otherwise replace workers that fail, for ever.
-fn check(args: &ProxyArgs, maps: &Maps, secret: &Secret, directory: &Path) -> anyhow::Result<()> {
-    cached::layer(args, maps, secret, directory)?;
+fn check(args: &ProxyArgs, maps: &Maps, directory: &Path) -> anyhow::Result<()> {
+    let secret = Secret::of_directory(directory)?;
+    cached::layer(args, maps, &secret, directory)?;
+    UpstreamCredentials::read(&args.credential, maps)?;
+    passed(args)?;
     public_url(args)?;
     AccessLog::open(args.log.as_deref())?;
     Ok(())
@@ -226,7 +387,7 @@ fn listeners(args: &ProxyArgs, access: &Access) -> anyhow::Result<Vec<TcpListene
     Ok(listeners)
 }
 
-/// The directory of the cache and its secret. This makes it, for this user alone.
+/// The directory of the cache and its secret.
 fn directory(args: &ProxyArgs) -> anyhow::Result<PathBuf> {
     let directory = match &args.cache {
         Some(directory) => directory.clone(),
@@ -237,13 +398,18 @@ fn directory(args: &ProxyArgs) -> anyhow::Result<PathBuf> {
             )?
             .join("brisk/proxy"),
     };
+    remake(&directory)?;
+    Ok(directory)
+}
+
+/// Makes a directory for this user alone, unless it is there and no other user's.
+fn remake(directory: &Path) -> anyhow::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700);
-    builder.create(&directory).with_context(|| {
-        format!(
-            "{}: cannot make the directory of the cache",
-            directory.display()
-        )
-    })?;
-    Ok(directory)
+    builder
+        .create(directory)
+        .and_then(|()| fs::metadata(directory))
+        .context("cannot make the directory of the cache")
+        .and_then(|found| private_file::check_directory(&found, "the directory of the cache"))
+        .with_context(|| directory.display().to_string())
 }

@@ -10,21 +10,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{Request, Response, StatusCode, Uri, Version};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, SET_COOKIE, TRANSFER_ENCODING};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::LengthLimitError;
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::Body as _;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::time::Sleep;
 use tower_service::Service;
 
 use crate::body::{Body, BodyError};
 use crate::connector::Connector;
+use crate::far_connector::FarConnector;
+use crate::file_hosts::Named;
 use crate::lasting::{self, Lasting};
 use crate::metrics::Metrics;
+use crate::patient_body::PatientBody;
+use crate::problem::LateBody;
+use crate::upstream_credential::UpstreamCredential;
 
 /// How long an upstream may take.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +49,8 @@ pub struct Upstream(Arc<Parts>);
 /// Each request of a client makes a copy of the service, and most ask no upstream.
 struct Parts {
     client: Client<HttpsConnector<Connector>, Body>,
+    /// For hosts that pages name. It has connections of its own.
+    far: Client<HttpsConnector<FarConnector>, Body>,
     patience: Patience,
     metrics: Arc<Metrics>,
 }
@@ -82,24 +88,32 @@ impl Upstream {
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(patience.connect));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .enable_http2()
-            .wrap_connector(Connector::new(connector));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(60))
-            .pool_max_idle_per_host(32)
-            .build(connector);
+        let connector = Connector::new(connector);
         Ok(Self(Arc::new(Parts {
-            client,
+            client: client(tls.clone(), connector.clone()),
+            far: client(tls, FarConnector::new(connector)),
             patience,
             metrics,
         })))
     }
+}
+
+fn client<C>(tls: rustls::ClientConfig, connector: C) -> Client<HttpsConnector<C>, Body>
+where
+    HttpsConnector<C>: Connect + Clone,
+{
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .enable_http2()
+        .wrap_connector(connector);
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .pool_idle_timeout(Duration::from_secs(60))
+        .pool_max_idle_per_host(32)
+        .build(connector)
 }
 
 /// The certificates that are trusted. Without any, each https upstream fails with a message of its own.
@@ -134,19 +148,43 @@ where
         Box::pin(async move {
             let Parts {
                 client,
+                far,
                 patience,
                 metrics,
             } = &*parts;
             let host = authority(request.uri());
+            let mut request = request.map(Body::new);
             let is_lasting = request.extensions().get::<Lasting>().is_some();
-            let request = request.map(Body::new);
+            let is_named = request.extensions().get::<Named>().is_some();
+            let is_authorized = request.headers().contains_key(AUTHORIZATION);
+            if let Some(credential) = request.extensions().get::<UpstreamCredential>().cloned() {
+                credential.add(request.headers_mut());
+            }
+            let connection = capture_connection(&mut request);
             let limit = match request.body().is_end_stream() {
                 true => patience.answer,
                 false => patience.answer.saturating_mul(UPLOAD_FACTOR),
             };
             let begun = Instant::now();
-            let answered = match tokio::time::timeout(limit, client.request(request)).await {
-                Ok(Ok(response)) => Ok(response),
+            let answering = match is_named {
+                true => far.request(request),
+                false => client.request(request),
+            };
+            let answered = match tokio::time::timeout(limit, answering).await {
+                Ok(Ok(response)) => match fault(&response) {
+                    None => Ok(response),
+                    Some(fault) => {
+                        // Nobody knows where the next answer begins.
+                        if let Some(connection) = &*connection.connection_metadata() {
+                            connection.poison();
+                        }
+                        Err(UpstreamError {
+                            status: StatusCode::BAD_GATEWAY,
+                            reason: format!("{host} {fault}"),
+                            is_too_long: false,
+                        })
+                    }
+                },
                 Ok(Err(e)) => Err(explain(&host, &e)),
                 Err(_) => Err(UpstreamError {
                     status: StatusCode::GATEWAY_TIMEOUT,
@@ -160,19 +198,50 @@ where
             let status = answered.as_ref().map(Response::status).ok();
             metrics.upstream_answered(&host, begun.elapsed(), status);
             let mut response = answered?;
-            if is_lasting && response.status() == StatusCode::OK && has_an_end(&response) {
-                lasting::mark(response.headers_mut());
+            match response.status() {
+                StatusCode::OK if is_lasting && has_an_end(&response) => {
+                    lasting::mark(response.headers_mut(), is_authorized);
+                }
+                // It would become one of the file that lasts.
+                StatusCode::NOT_MODIFIED if is_lasting => {
+                    response.headers_mut().remove(SET_COOKIE);
+                }
+                _ => {}
             }
-            Ok(response.map(|body| {
-                Body::new(PatientBody {
-                    body,
-                    patience: patience.answer,
-                    host,
-                    metrics: Arc::clone(metrics),
-                    waiting: None,
-                })
-            }))
+            let metrics = Arc::clone(metrics);
+            let patience = patience.answer;
+            let late = move || {
+                let seconds = patience.as_secs();
+                format!("{host} sent nothing more for {seconds} seconds").into()
+            };
+            let come = move |bytes| metrics.upstream_bytes(bytes);
+            Ok(response.map(|body| Body::new(PatientBody::new(body, patience, come, late))))
         })
+    }
+}
+
+/// Why nobody can tell for sure what an answer over HTTP/1 is, or where it ends. The server of another proxy may read it
+/// otherwise (RFC 9112, section 6.3), and hyper mends it.
+fn fault<B>(response: &Response<B>) -> Option<&'static str> {
+    let headers = response.headers();
+    let all = |name| headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let (mut codings, mut lengths) = (all(TRANSFER_ENCODING), all(CONTENT_LENGTH));
+    match (codings.next(), lengths.next()) {
+        _ if response.status().is_informational() => {
+            Some("changed to another protocol, and nobody had asked for that")
+        }
+        (Some(_), Some(_)) => Some("sent Content-Length and Transfer-Encoding together"),
+        (Some(coding), None)
+            if codings.next().is_some() || !coding.eq_ignore_ascii_case(b"chunked") =>
+        {
+            Some("sent a Transfer-Encoding that is not chunked alone")
+        }
+        (None, Some(length))
+            if lengths.next().is_some() || !length.iter().all(u8::is_ascii_digit) =>
+        {
+            Some("sent more than one Content-Length")
+        }
+        _ => None,
     }
 }
 
@@ -196,10 +265,11 @@ fn authority(url: &Uri) -> String {
 fn explain(host: &str, error: &hyper_util::client::legacy::Error) -> UpstreamError {
     let mut causes = Vec::new();
     let mut next = error.source();
-    let (mut tls, mut is_too_long) = (false, false);
+    let (mut tls, mut is_too_long, mut is_late) = (false, false, false);
     while let Some(cause) = next {
         tls |= is_of_tls(cause);
         is_too_long |= cause.is::<LengthLimitError>();
+        is_late |= cause.is::<LateBody>();
         let text = cause.to_string();
         if causes.last() != Some(&text) {
             causes.push(text);
@@ -215,8 +285,12 @@ fn explain(host: &str, error: &hyper_util::client::legacy::Error) -> UpstreamErr
         (false, true) => format!("cannot connect to {host}: {cause}"),
         (false, false) => format!("{host} gave no answer: {cause}"),
     };
+    let (status, reason) = match is_late {
+        true => (StatusCode::REQUEST_TIMEOUT, cause),
+        false => (StatusCode::BAD_GATEWAY, reason),
+    };
     UpstreamError {
-        status: StatusCode::BAD_GATEWAY,
+        status,
         reason,
         is_too_long,
     }
@@ -231,58 +305,4 @@ fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
         .downcast_ref::<std::io::Error>()
         .and_then(std::io::Error::get_ref);
     wrapped.is_some_and(|wrapped| is_of_tls(wrapped))
-}
-
-/// The body of an upstream's answer. It fails if nothing comes for too long.
-struct PatientBody {
-    body: Incoming,
-    patience: Duration,
-    host: String,
-    metrics: Arc<Metrics>,
-    waiting: Option<Pin<Box<Sleep>>>,
-}
-
-impl hyper::body::Body for PatientBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = self.get_mut();
-        match Pin::new(&mut this.body).poll_frame(cx) {
-            Poll::Ready(frame) => {
-                this.waiting = None;
-                if let Some(Ok(frame)) = &frame
-                    && let Some(data) = frame.data_ref()
-                {
-                    this.metrics.upstream_bytes(data.len());
-                }
-                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
-            }
-            Poll::Pending => {
-                let patience = this.patience;
-                let sleep = this
-                    .waiting
-                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-                sleep.as_mut().poll(cx).map(|()| {
-                    let reason = format!(
-                        "{} sent nothing more for {} seconds",
-                        this.host,
-                        patience.as_secs()
-                    );
-                    Some(Err(reason.into()))
-                })
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

@@ -4,10 +4,12 @@ mod staging;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use staging::program::outcome;
 use staging::{Answer, HANG, Program, Reply, Upstream, get, get_by_halves, get_with, request};
 
 /// Asks until the answer is as it should be. What is stored after an answer has gone comes a little later.
@@ -226,6 +228,202 @@ fn variants_and_credentials_keep_answers_apart() {
         get_with(proxy.address, "/", &[("accept", "a")]).text(),
         "a "
     );
+}
+
+/// What a private registry has for the fields of a request.
+fn private_registry() -> Upstream {
+    Upstream::start(|asked| {
+        let own = ["authorization", "cookie", "private-token", "x-mine"];
+        let values = own
+            .iter()
+            .filter_map(|name| asked.headers.get(*name)?.to_str().ok());
+        let fields = [
+            ("cache-control", "max-age=1, public"),
+            ("set-cookie", "session=hush"),
+        ];
+        Answer::of(200, &fields, values.collect::<String>())
+    })
+}
+
+#[test]
+fn a_lasting_file_is_for_the_credential_that_brought_it() {
+    let upstream = private_registry();
+    for field in ["authorization", "cookie", "private-token", "x-mine"] {
+        let home = Arc::new(tempfile::tempdir().unwrap());
+        let map = format!("/npm=npm:{}", upstream.url());
+        let mut proxy = Program::start_with(Arc::clone(&home), &["--map", &map], &[]);
+        let file = "/npm/x/-/x-1.0.0.tgz";
+        for value in ["ann", "bob"] {
+            let begun = Instant::now();
+            loop {
+                let reply = get_with(proxy.address, file, &[(field, value)]);
+                assert_eq!(
+                    (reply.text().as_str(), reply.field("set-cookie")),
+                    (value, "")
+                );
+                if is_hit(&reply) {
+                    break;
+                }
+                assert!(
+                    begun.elapsed() < Duration::from_secs(10),
+                    "{field} {reply:?}"
+                );
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        let other = get_with(proxy.address, file, &[(field, "eve")]);
+        assert_eq!(other.text(), "eve", "{field}");
+        assert_eq!(get(proxy.address, file).text(), "", "{field}");
+        proxy.terminate();
+        proxy.wait(Duration::from_secs(10));
+        // Each has its own offline, too.
+        let proxy = Program::start_with(home, &["--map", &map, "--offline"], &[]);
+        for value in ["ann", "bob"] {
+            let reply = get_with(proxy.address, file, &[(field, value)]);
+            assert_eq!(
+                (reply.status, reply.text().as_str()),
+                (200, value),
+                "{field}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_answers_of_a_team_are_there_when_the_upstream_is_not() {
+    let upstream = Upstream::start(|asked| {
+        let own = asked.headers.get("authorization");
+        let own = own.map_or("", |value| value.to_str().unwrap());
+        Answer::of(200, &[("cache-control", "max-age=0")], own.to_owned())
+    });
+    let home = Arc::new(tempfile::tempdir().unwrap());
+    let map = format!("/={}", upstream.url());
+    let mut proxy = Program::start_with(Arc::clone(&home), &["--map", &map], &[]);
+    for value in ["Bearer ann-hush", "Bearer bob-hush"] {
+        let reply = get_with(proxy.address, "/page", &[("authorization", value)]);
+        assert_eq!(reply.text(), value);
+    }
+    proxy.terminate();
+    proxy.wait(Duration::from_secs(10));
+    let proxy = Program::start_with(Arc::clone(&home), &["--map", &map, "--offline"], &[]);
+    for (value, status) in [
+        ("Bearer ann-hush", 200),
+        ("Bearer bob-hush", 200),
+        ("Bearer eve", 504),
+    ] {
+        let reply = get_with(proxy.address, "/page", &[("authorization", value)]);
+        assert_eq!(reply.status, status, "{value}");
+        if status == 200 {
+            assert_eq!(reply.text(), value);
+        }
+    }
+    assert_eq!(get(proxy.address, "/page").status, 504);
+}
+
+#[test]
+fn a_credential_of_the_operator_goes_to_its_upstream_alone() {
+    let files = Upstream::start(|_| Answer::of(200, &[], "file"));
+    // One host, but another origin.
+    let page = format!("<a href=\"{}/x.whl\">x</a>", files.url());
+    let index = Upstream::start(move |asked| match asked.headers.get("private-token") {
+        Some(token) if token == "hush" => {
+            Answer::of(200, &[("content-type", "text/html")], page.clone())
+        }
+        _ => Answer::of(401, &[], "who are you?"),
+    });
+    let home = Arc::new(tempfile::tempdir().unwrap());
+    let file = home.path().join("credential");
+    std::fs::write(&file, "PRIVATE-TOKEN: hush\n").unwrap();
+    let argument = format!("/py={}", file.display());
+    let map = format!("/py=python:{}", index.url());
+    let args = ["--map", &map, "--credential", &argument];
+    let (code, _, message) = outcome(home.path(), &args, &[]);
+    assert_eq!(code, Some(2));
+    assert!(
+        message.contains("the file of the credential (mode 644); chmod 600 it"),
+        "{message}"
+    );
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let wrong = format!("/npm={}", file.display());
+    let (_, _, message) = outcome(home.path(), &["--map", &map, "--credential", &wrong], &[]);
+    assert!(message.contains("no map has the prefix /npm/"), "{message}");
+    let proxy = Program::start_with(Arc::clone(&home), &args, &[]);
+    for own in ["eve", "hush"] {
+        let fields = [("private-token", own), ("x-mine", own)];
+        let page = get_with(proxy.address, "/py/x/", &fields);
+        let text = page.text();
+        let link = text.split('"').nth(1).unwrap();
+        assert!(link.starts_with("/py/~files/"), "{page:?}");
+        assert_eq!(get_with(proxy.address, link, &fields).text(), "file");
+    }
+    assert!(index.asked().iter().all(|asked| {
+        let tokens: Vec<_> = asked.headers.get_all("private-token").iter().collect();
+        tokens == ["hush"]
+    }));
+    assert!(!proxy.messages().contains("hush"));
+    for asked in files.asked() {
+        let headers = &asked.headers;
+        assert!(!headers.contains_key("private-token") && !headers.contains_key("x-mine"));
+    }
+}
+
+#[test]
+fn a_method_that_reads_removes_nothing() {
+    let upstream = Upstream::start(|asked| {
+        Answer::of(
+            207,
+            &[("cache-control", "max-age=60")],
+            asked.method.to_string(),
+        )
+    });
+    let proxy = Program::mapping(&format!("/={}", upstream.url()));
+    get(proxy.address, "/x");
+    until(proxy.address, "/x", is_hit);
+    for method in ["PROPFIND", "REPORT", "SEARCH"] {
+        for _ in 0..2 {
+            let reply = request(proxy.address, method, "/x", &[], b"<x/>");
+            assert_eq!((reply.text().as_str(), is_hit(&reply)), (method, false));
+        }
+        assert!(is_hit(&get(proxy.address, "/x")), "{method}");
+    }
+    assert!(!is_hit(&request(proxy.address, "POST", "/x", &[], b"x")));
+    assert!(!is_hit(&get(proxy.address, "/x")));
+}
+
+#[test]
+fn a_directory_that_was_deleted_is_made_anew() {
+    let upstream = Upstream::start(|_| Answer::of(200, &[("cache-control", "max-age=60")], "page"));
+    let home = Arc::new(tempfile::tempdir().unwrap());
+    let cache = home.path().join("own-cache");
+    let map = format!("/={}", upstream.url());
+    let args = [
+        "--map",
+        &map,
+        "--cache",
+        cache.to_str().unwrap(),
+        "--workers",
+        "2",
+    ];
+    let proxy = Program::start_with(Arc::clone(&home), &args, &[]);
+    until(proxy.address, "/x", is_hit);
+    std::fs::remove_dir_all(&cache).unwrap();
+    let begun = Instant::now();
+    while !proxy
+        .messages()
+        .contains("the directory of the cache was deleted")
+        || !cache.exists()
+    {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{}",
+            proxy.messages()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    until(proxy.address, "/y", is_hit);
+    let private = std::fs::metadata(&cache).unwrap().permissions().mode() & 0o777;
+    assert_eq!(private, 0o700);
+    assert!(cache.join("entries").is_dir());
 }
 
 #[test]

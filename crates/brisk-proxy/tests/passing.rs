@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use staging::program::outcome;
 use staging::{
     Answer, HANG, Program, Reply, Upstream, exchange, get, get_by_halves, get_with, request,
 };
@@ -66,6 +67,43 @@ fn the_longest_prefix_counts() {
     let proxy = Program::mapping(&format!("/a={}/x", upstream.url()));
     let reply = get(proxy.address, "/a/c");
     assert_eq!(reply.field("location"), "/x/..%2fsecret");
+}
+
+#[test]
+fn fields_that_steer_an_upstream_stay_here() {
+    let upstream = Upstream::start(|asked| {
+        let host = asked.headers.get("x-forwarded-host");
+        let host = host.map_or("nothing", |host| host.to_str().unwrap());
+        Answer::of(200, &[("cache-control", "max-age=60")], host.to_owned())
+    });
+    let map = format!("/={}", upstream.url());
+    let steering = [
+        ("x-forwarded-host", "evil.example"),
+        ("x-original-url", "/admin"),
+        ("x-http-method-override", "DELETE"),
+        ("forwarded", "host=evil.example"),
+    ];
+    let proxy = Program::mapping(&map);
+    assert_eq!(get_with(proxy.address, "/", &steering).text(), "nothing");
+    assert_eq!(get(proxy.address, "/").text(), "nothing");
+    let names: Vec<String> = upstream.asked()[0]
+        .headers
+        .keys()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(names, ["via", "host"]);
+    let proxy = Program::start(&["--map", &map, "--pass-field", "X-Forwarded-Host"]);
+    assert_eq!(
+        get_with(proxy.address, "/", &steering).text(),
+        "evil.example"
+    );
+    let home = tempfile::tempdir().unwrap();
+    let (code, _, message) = outcome(home.path(), &["--map", &map, "--pass-field", "a b"], &[]);
+    assert_eq!(code, Some(2));
+    assert!(
+        message.contains("--pass-field \"a b\": allowed is"),
+        "{message}"
+    );
 }
 
 #[test]

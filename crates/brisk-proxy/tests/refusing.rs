@@ -4,7 +4,16 @@ mod staging;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Frame;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustix::net::{AddressFamily, SocketType};
 
 use staging::program::outcome;
 use staging::{Answer, Program, Reply, Upstream, exchange, get, get_with, request};
@@ -296,6 +305,229 @@ fn own_pages_answer_this_machine_alone() {
     assert_eq!(
         get_with(open.address, "/-/metrics", &[("host", "a.example")]).status,
         200
+    );
+}
+
+/// A client of HTTP/2.
+async fn http2<B>(address: std::net::SocketAddr, window: u32) -> http2::SendRequest<B>
+where
+    B: hyper::body::Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(window)
+        .initial_connection_window_size(window)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+fn asked(address: std::net::SocketAddr, method: &str) -> http::request::Builder {
+    let url = format!("http://{address}/x");
+    http::Request::builder().method(method).uri(url)
+}
+
+#[test]
+fn http2_has_the_bounds_of_http1() {
+    let upstream = Upstream::start(|asked| match asked.method.as_str() {
+        "GET" => Answer::of(200, &[], vec![7; 1 << 20]),
+        _ => Answer::of(200, &[], "taken"),
+    });
+    let map = format!("/={}", upstream.url());
+    let proxy = Program::start(&[
+        "--map",
+        &map,
+        "--client-timeout",
+        "3s",
+        "--upload-limit",
+        "1K",
+    ]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(http2_is_bounded(proxy.address));
+}
+
+async fn http2_is_bounded(address: std::net::SocketAddr) {
+    let mut sender = http2(address, 1 << 20).await;
+    // Heads.
+    for (count, length, expected) in [(90, 1, 200), (101, 1, 431), (1, 40_000, 431)] {
+        let value = "a".repeat(length);
+        let mut request = asked(address, "PUT");
+        for _ in 0..count {
+            request = request.header("x", &value);
+        }
+        let request = request.body(Full::new(Bytes::new()).boxed()).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        let status = answer.status();
+        let text = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(status, expected, "{count} {length} {text:?}");
+    }
+    let request = asked(address, "PUT").body(Full::new(Bytes::from(vec![0; 1025])).boxed());
+    let answer = sender.send_request(request.unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 413);
+    // A body that does not come. The connection goes on.
+    let (body, pieces) = tokio::sync::mpsc::channel::<Bytes>(1);
+    let silent = Silent(pieces).boxed();
+    let answer = sender
+        .send_request(asked(address, "PUT").body(silent).unwrap())
+        .await;
+    assert_eq!(answer.unwrap().status(), 408);
+    drop(body);
+    let request = asked(address, "PUT")
+        .body(Full::new(Bytes::new()).boxed())
+        .unwrap();
+    assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
+    // A client that takes nothing of its answer, and says by pings that it is there.
+    let mut sender = http2(address, 64 * 1024).await;
+    let request = asked(address, "GET")
+        .body(Full::new(Bytes::new()).boxed())
+        .unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    let closed = async {
+        while !sender.is_closed() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), closed)
+        .await
+        .expect("the proxy waits for ever");
+    let mut body = answer.into_body();
+    let mut come = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        come += frame.data_ref().map_or(0, Bytes::len);
+    }
+    assert!(come < 1 << 20, "{come}");
+}
+
+/// A body of pieces that nobody sends.
+struct Silent(tokio::sync::mpsc::Receiver<Bytes>);
+
+impl hyper::body::Body for Silent {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0
+            .poll_recv(cx)
+            .map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+#[test]
+fn one_client_does_not_take_all_connections() {
+    let upstream = upstream();
+    let map = format!("/={}", upstream.url());
+    let proxy = Program::start(&["--map", &map, "--connections", "4"]);
+    let asks = |stream: &mut TcpStream| {
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        // The proxy may have closed the connection already.
+        stream.write_all(b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n").ok();
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).is_ok() && start == *b"HTTP/1.1 200"
+    };
+    let mut held: Vec<TcpStream> = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(proxy.address).unwrap();
+        assert!(asks(&mut stream));
+        held.push(stream);
+    }
+    for _ in 0..8 {
+        assert!(!asks(&mut TcpStream::connect(proxy.address).unwrap()));
+    }
+    let expected = "127.0.0.1 has 2 connections, and more of them are closed";
+    let begun = Instant::now();
+    while !proxy.messages().contains(expected) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "{}",
+            proxy.messages()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Another client has room.
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let other: std::net::SocketAddr = "127.0.0.2:0".parse().unwrap();
+    rustix::net::bind(&socket, &other).unwrap();
+    rustix::net::connect(&socket, &proxy.address).unwrap();
+    assert!(asks(&mut TcpStream::from(socket)));
+    // A place that is given back is free.
+    drop(held);
+    let begun = Instant::now();
+    while !asks(&mut TcpStream::connect(proxy.address).unwrap()) {
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn a_cache_of_another_user_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let run = || {
+        let args = [
+            "--map",
+            "/=http://127.0.0.1:9",
+            "--cache",
+            "own",
+            "--pass-field",
+            "no name",
+        ];
+        outcome(home.path(), &args, &[]).2
+    };
+    let (cache, secret) = (home.path().join("own"), home.path().join("own/secret"));
+    let chown =
+        |path: &std::path::Path, owner| std::os::unix::fs::chown(path, Some(owner), None).unwrap();
+    let chmod = |mode| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    std::fs::create_dir(&cache).unwrap();
+    chown(&cache, 12345);
+    let message = run();
+    assert!(
+        message.contains(
+            "own: the directory of the cache belongs to user 12345, and the proxy runs as user 0"
+        ),
+        "{message}"
+    );
+    chown(&cache, 0);
+    chmod(0o777);
+    let message = run();
+    assert!(
+        message.contains("own: every user may write to the directory of the cache (mode 777)"),
+        "{message}"
+    );
+    chmod(0o700);
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .mode(0o600)
+        .open(&secret)
+        .unwrap();
+    file.write_all(&[7; 32]).unwrap();
+    chown(&secret, 12345);
+    let args = [
+        "--map",
+        "/=http://127.0.0.1:9",
+        "--cache",
+        "own",
+        "--pass-field",
+        "no name",
+    ];
+    let (code, _, message) = outcome(home.path(), &args, &[]);
+    assert_eq!(code, Some(2));
+    assert!(
+        message.contains("own/secret: the secret of the cache belongs to user 12345"),
+        "{message}"
     );
 }
 

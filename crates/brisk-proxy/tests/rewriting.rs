@@ -127,6 +127,53 @@ fn the_form_of_a_page_that_is_not_stored_is_not_kept() {
 }
 
 #[test]
+fn a_form_is_for_the_credentials_that_brought_its_page() {
+    // Two pages are alike, and one is not.
+    let index = Upstream::start(|asked| {
+        let token = asked.headers.get("private-token");
+        let links = match token.map(|token| token.as_bytes()) {
+            Some(b"ann-hush" | b"bob-hush") => 2,
+            _ => 1,
+        };
+        let fields = [
+            ("content-type", "text/html"),
+            ("cache-control", "max-age=600"),
+        ];
+        Answer::of(200, &fields, page(links))
+    });
+    let home = home();
+    let own = |proxy: &Program, token, fields: &[(&str, &str)]| {
+        let fields = [&[("private-token", token)], fields].concat();
+        get_with(proxy.address, "/py/six/", &fields)
+    };
+    let mut proxy = start(&home, &index);
+    let mut tags = Vec::new();
+    for _ in 0..3 {
+        for (token, links) in [("ann-hush", 2), ("bob-hush", 2), ("eve-hush", 1)] {
+            let reply = own(&proxy, token, &[]);
+            let found = reply.text().matches("/py/~files/").count();
+            assert_eq!(found, links, "{token}");
+            tags.push(reply.field("etag").to_owned());
+        }
+    }
+    // None is another one's, and none takes the place of another one's.
+    assert_eq!(proxy.metric(REWRITTEN), Some(3));
+    let known = [("if-none-match", tags[0].as_str())];
+    assert_eq!(own(&proxy, "ann-hush", &known).status, 304);
+    assert_eq!(own(&proxy, "eve-hush", &known).status, 200);
+    proxy.terminate();
+    proxy.wait(HANG);
+    assert!(!has(home.path(), b"-hush"));
+    let map = format!("/py=python:{}", index.url());
+    let proxy = Program::start_with(home, &["--map", &map, "--offline"], &[]);
+    for (token, status) in [("ann-hush", 200), ("eve-hush", 200), ("mallory", 504)] {
+        assert_eq!(own(&proxy, token, &[]).status, status, "{token}");
+    }
+    assert_eq!(get(proxy.address, "/py/six/").status, 504);
+    assert_eq!(proxy.metric(REWRITTEN), Some(0));
+}
+
+#[test]
 fn that_a_page_cannot_be_rewritten_is_kept() {
     let index = Upstream::start(|_| {
         let fields = [

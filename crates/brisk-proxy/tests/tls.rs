@@ -3,8 +3,8 @@
 mod staging;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::{Arc, OnceLock};
 
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use staging::{Answer, Program, Upstream, get};
@@ -65,8 +65,10 @@ fn tunnel() -> (String, std::thread::JoinHandle<String>) {
             head.push(byte[0]);
         }
         let head = String::from_utf8(head).unwrap();
+        // It knows where all names lead: here.
         let target = head.split(' ').nth(1).unwrap();
-        let Ok(mut server) = TcpStream::connect(target) else {
+        let port = target.rsplit(':').next().unwrap().parse().unwrap();
+        let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else {
             client.write_all(b"HTTP/1.1 502 No\r\n\r\n").unwrap();
             return head;
         };
@@ -131,6 +133,42 @@ fn upstreams_over_tls_are_asked_through_the_proxy_of_the_surroundings() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn names_of_pages_are_resolved_by_the_proxy_of_the_surroundings() {
+    let (tls, authority) = certified(&["localhost", "far.example"]);
+    let own_port = Arc::new(OnceLock::new());
+    let known = Arc::clone(&own_port);
+    let upstream = Upstream::start_tls(tls, move |asked| match asked.target.as_str() {
+        "/x/" => {
+            let port: &u16 = known.get().unwrap();
+            let page = format!("<a href=\"https://far.example:{port}/x.whl\">x</a>");
+            Answer::of(200, &[("content-type", "text/html")], page)
+        }
+        _ => Answer::of(200, &[], "file"),
+    });
+    let home = Arc::new(tempfile::tempdir().unwrap());
+    let trust = home.path().join("authority.pem");
+    std::fs::write(&trust, authority).unwrap();
+    let port = upstream.address.port();
+    own_port.set(port).unwrap();
+    let map = format!("/py=python:https://localhost:{port}");
+    let (address, tunnel) = tunnel();
+    let name = format!("http://{address}");
+    let variables = [
+        ("SSL_CERT_FILE", trust.to_str().unwrap()),
+        ("https_proxy", &name),
+        ("no_proxy", "localhost"),
+    ];
+    let proxy = Program::start_with(Arc::clone(&home), &["--map", &map], &variables);
+    let page = get(proxy.address, "/py/x/").text();
+    let link = page.split('"').nth(1).unwrap();
+    // That the proxy of the surroundings is on this machine is no fault of the page.
+    assert_eq!(get(proxy.address, link).text(), "file");
+    let head = tunnel.join().unwrap();
+    let expected = format!("CONNECT far.example:{port} HTTP/1.1\r\n");
+    assert!(head.starts_with(&expected), "{head}");
 }
 
 #[test]

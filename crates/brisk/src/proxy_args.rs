@@ -61,6 +61,14 @@ pub struct ProxyArgs {
     /// Follows redirects to this host, and caches what it has. May be repeated. Other redirects go to the client.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub follow: Vec<String>,
+    /// Sends the field in this file, such as "Authorization: Bearer TOKEN", to the upstream of a map. What it brings is for all
+    /// clients. May be repeated.
+    #[arg(long, value_name = "/PREFIX=FILE")]
+    pub credential: Vec<String>,
+    /// Passes this field of requests on, such as X-Forwarded-Host, which the proxy removes otherwise: it may change an answer,
+    /// and the answer may be kept for others. May be repeated.
+    #[arg(long, value_name = "FIELD")]
+    pub pass_field: Vec<String>,
     /// Serves with so many processes that share sockets and cache. One that dies is replaced.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64), default_value = "1")]
     pub workers: u16,
@@ -85,6 +93,10 @@ pub struct ProxyArgs {
     /// How many connections a process has at most. Others wait.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), default_value = "4096")]
     pub connections: u32,
+    /// How many of them one client has at most; more are closed. Clients behind another proxy count as one [default: half of
+    /// --connections]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub connections_per_client: Option<u32>,
     /// How long an upstream may take to answer, and to send the next piece.
     #[arg(long, value_name = "TIME", value_parser = parse_age, default_value = "60s")]
     pub upstream_timeout: Duration,
