@@ -474,6 +474,23 @@ fn a_program_that_is_looked_at_is_what_it_is_without_brisk() {
     });
 }
 
+/// It does not wait for itself, for example.
+#[test]
+fn an_observer_ends_with_its_program() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let output = auto_from_outside(&stage, &["sleep", "0.3"]).output();
+        assert!(output.unwrap().status.success());
+        let since = Instant::now();
+        until("learning", || list(&stage).first().map(drop));
+        assert!(
+            since.elapsed() < Duration::from_secs(12),
+            "{:?}",
+            since.elapsed()
+        );
+    });
+}
+
 #[test]
 fn what_is_mapped_and_what_is_read_is_seen_from_outside() {
     each_user(|given| {

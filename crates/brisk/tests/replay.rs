@@ -802,7 +802,10 @@ fn a_program_is_learned_whose_directory_is_all_of_the_system() {
         let run = || {
             // Not as an argument by itself, which would name a document.
             let mut shell = learning(&stage, "/", "bin/sh");
-            let output = shell.args(["-c", &format!("cat {more}")]).output().unwrap();
+            let output = shell
+                .args(["-c", &format!("cat {}", more.display())])
+                .output()
+                .unwrap();
             assert_eq!(output.stdout, fs::read(&more).unwrap());
             good(output).1
         };

@@ -1095,8 +1095,15 @@ mod tests {
                 read: Some(read),
                 ..observed(&[])
             };
-            let kept = packs.keep_launch(&launch, &observed, 1 << 20);
-            kept.expect("room");
+            // The second adds nothing.
+            let second = ObservedLaunch {
+                is_anew: false,
+                ..launch.clone()
+            };
+            for launch in [launch, second] {
+                let kept = packs.keep_launch(&launch, &observed, 1 << 20);
+                kept.expect("room");
+            }
             packs.list().expect("a list")[0].left_alone
         };
         assert_eq!(left_alone(14, 0), Some(LeftAlone::Short));

@@ -131,21 +131,20 @@ impl Known {
             true => 1,
             false => looks.saturating_add(1),
         };
-        let left_alone = if look.bytes < SMALL {
-            Some(LeftAlone::Small)
-        } else if look.disk.is_some_and(|disk| disk < SHORT) {
-            Some(LeftAlone::Short)
-        } else {
-            None
-        };
         let adds = look.added.saturating_mul(NEXT_TO_NOTHING) >= look.pages;
-        let (state, again) = match left_alone {
-            Some(why) => (State::LeftAlone(why), again.saturating_add(1)),
-            None if look.is_whole || looks >= MOST_LOOKS || (looks > 1 && !adds) => {
-                (State::Learned, again)
-            }
-            None => (State::Learning, again),
+        let is_over = look.is_whole || looks >= MOST_LOOKS || (looks > 1 && !adds);
+        let state = if look.bytes < SMALL {
+            State::LeftAlone(LeftAlone::Small)
+        } else if !is_over {
+            // The first look may have missed any process.
+            State::Learning
+        } else if look.disk.is_some_and(|disk| disk < SHORT) {
+            State::LeftAlone(LeftAlone::Short)
+        } else {
+            State::Learned
         };
+        let is_left_alone = matches!(state, State::LeftAlone(_));
+        let again = again.saturating_add(u32::from(is_left_alone));
         Self {
             state,
             looks,
@@ -280,12 +279,17 @@ mod tests {
         assert_eq!(next(None, bytes(SMALL)), (Learning, 1, 0));
         let takes = |disk| Look {
             disk: Some(disk),
-            ..first
+            ..adds(0)
         };
         let short = State::LeftAlone(LeftAlone::Short);
         let less = Duration::from_millis(14);
-        assert_eq!(next(None, takes(less)), (short, 1, 1));
-        assert_eq!(next(None, takes(SHORT)), (Learning, 1, 0));
+        assert_eq!(next(one, takes(less)), (short, 2, 1));
+        assert_eq!(next(one, takes(SHORT)), (Learned, 2, 0));
+        let first_takes = Look {
+            disk: Some(less),
+            ..first
+        };
+        assert_eq!(next(None, first_takes), (Learning, 1, 0));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::getpid;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ObservationEnd;
@@ -43,7 +44,7 @@ const MOST: usize = 512;
 /// What was seen so far.
 pub(super) struct Outside {
     began: Instant,
-    /// The processor time of this thread when it began.
+    /// The processor time that looks at page tables have taken.
     spent: Duration,
     /// See [`FREE`].
     free: Duration,
@@ -89,7 +90,7 @@ impl Outside {
     ) -> Self {
         let mut outside = Self {
             began: Instant::now(),
-            spent: own_time(),
+            spent: Duration::ZERO,
             free: FREE,
             at_most,
             watch: Watch::new(),
@@ -144,8 +145,7 @@ impl Outside {
 
     /// When there is processor time for a look again.
     fn free_at(&self) -> Duration {
-        let spent = own_time().saturating_sub(self.spent);
-        spent.saturating_sub(self.free) * SHARE
+        self.spent.saturating_sub(self.free) * SHARE
     }
 
     /// Waits until something happens, but not longer than this. What happens in directories is collected for a moment.
@@ -193,7 +193,9 @@ impl Outside {
     }
 
     fn adds(&mut self, process: i32, now: Duration) {
-        if self.processes.len() < MOST {
+        // The observer itself was started by the process that becomes the program.
+        let own = getpid().as_raw_nonzero().get();
+        if process != own && self.processes.len() < MOST {
             self.processes
                 .entry(process)
                 .or_insert_with(|| Looked::new(now));
@@ -228,9 +230,11 @@ impl Outside {
             }
             is_any = true;
             self.note_read(number);
-            let began = self.began.elapsed();
+            let (began, before) = (self.began.elapsed(), own_time());
             // What may not be looked at is left alone: a program with the rights of others.
-            if !look_at_all(number, files, began) {
+            let is_left = look_at_all(number, files, began);
+            self.spent += own_time().saturating_sub(before);
+            if !is_left {
                 self.processes.remove(&number);
                 continue;
             }
