@@ -65,11 +65,10 @@ impl ProcessEvents {
         let kind = SocketType::DGRAM;
         let socket = socket_with(AddressFamily::NETLINK, kind, flags, Some(CONNECTOR))?;
         bind(&socket, &SocketAddrNetlink::new(0, PROCESSES))?;
-        let asked: Vec<u8> = [LISTEN, FORK | EXEC | EXIT]
-            .into_iter()
-            .flat_map(u32::to_ne_bytes)
-            .collect();
-        send(&socket, &message(&asked), SendFlags::empty())?;
+        send(&socket, &message(&LISTEN.to_ne_bytes()), SendFlags::empty())?;
+        // The kernel answers before it returns. In a container it says nothing, then and later.
+        let mut buffer = [MaybeUninit::uninit(); MESSAGE];
+        recvfrom(&socket, &mut buffer, RecvFlags::empty())?;
         Ok(Self { socket })
     }
 
@@ -102,7 +101,7 @@ impl ProcessEvents {
 fn message(data: &[u8]) -> Vec<u8> {
     let len = NETLINK_HEAD + CONNECTOR_HEAD + data.len();
     let mut bytes = Vec::with_capacity(len);
-    // `data` has 8 bytes.
+    // `data` has 4 bytes.
     let (len, data_len) = (len as u32, data.len() as u16);
     bytes.extend(len.to_ne_bytes());
     bytes.extend(DONE.to_ne_bytes());
