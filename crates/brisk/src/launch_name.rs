@@ -342,21 +342,19 @@ mod tests {
     #[test]
     fn people_see_programs_scripts_and_verbs_and_no_other_arguments() {
         let home = tempfile::tempdir().expect("room");
-        let script = home.path().join("s.py");
-        std::fs::write(&script, "").expect("room");
-        let script = script.to_str().expect("text");
-        for (command, expected) in [
-            ("/bin/sh -c secret", "/bin/sh".to_owned()),
-            (
-                &format!("/bin/env python3 {script} secret"),
-                format!("/bin/env {script}"),
-            ),
-            (
-                "/bin/env git -c secret status",
-                "/bin/env /found/git status".to_owned(),
-            ),
+        let file = |name: &str| {
+            let path = home.path().join(name);
+            std::fs::write(&path, "").expect("room");
+            path.to_str().expect("text").to_owned()
+        };
+        let (sh, git, script) = (file("sh"), file("git"), file("s.py"));
+        for (parts, expected) in [
+            (vec![&*sh, "-c", "secret"], sh.clone()),
+            (vec![&sh, "secret", &script], format!("{sh} {script}")),
+            (vec![&git, "status"], format!("{git} status")),
         ] {
-            let parts: Vec<_> = parts_of(command).into_iter().map(OsString::from).collect();
+            let command = parts.join(" ");
+            let parts: Vec<_> = parts.into_iter().map(OsString::from).collect();
             let seen = shown(&parts);
             let seen: Vec<_> = seen.iter().map(|part| part.to_string_lossy()).collect();
             assert_eq!(seen.join(" "), expected, "{command}");
