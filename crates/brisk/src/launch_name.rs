@@ -350,8 +350,8 @@ mod tests {
         let (sh, git, script) = (file("sh"), file("git"), file("s.py"));
         for (parts, expected) in [
             (vec![&*sh, "-c", "secret"], sh.clone()),
-            (vec![&sh, "secret", &script], format!("{sh} {script}")),
-            (vec![&git, "status"], format!("{git} status")),
+            (vec![&*sh, "secret", &*script], format!("{sh} {script}")),
+            (vec![&*git, "status"], format!("{git} status")),
         ] {
             let command = parts.join(" ");
             let parts: Vec<_> = parts.into_iter().map(OsString::from).collect();
