@@ -616,10 +616,8 @@ fn learned_packs_are_listed_and_forgotten() {
         assert_eq!(lines[1], "  state       learned");
         assert_eq!(lines[2], "  pages       37");
         assert_eq!(lines[4], "  learned     from 1 launch");
-        assert!(
-            lines[5].starts_with("  command     sh -c cd $BRISK_TREE; cat"),
-            "{out}"
-        );
+        // Its arguments may be secret.
+        assert_eq!(lines[5], "  command     sh");
         let missing = brisk(stage, &["auto", "forget"]).output().unwrap();
         assert_eq!(said(&missing).0, Some(2));
         let other = brisk(stage, &["auto", "forget", "other.img"])
