@@ -470,7 +470,7 @@ fn where_namespaces_are_refused_a_directory_is_learned_all_the_same() {
     let learned = stage.path("run1000/brisk/hot");
     let has_profile = || {
         let mut names = fs::read_dir(&learned).unwrap();
-        names.any(|entry| entry.unwrap().path().extension() == Some("profile".as_ref()))
+        names.any(|entry| entry.unwrap().path().extension() == Some("record".as_ref()))
     };
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !has_profile() {

@@ -180,6 +180,8 @@ impl Outside {
                     }
                 }
                 ProcessEvent::BecameProgram(process) => {
+                    // It may be over before anybody looks.
+                    self.is_started |= process == self.first;
                     if let Some(looked) = self.processes.get_mut(&process) {
                         *looked = Looked::new(now);
                     }
