@@ -2,19 +2,22 @@ use std::fmt;
 
 use twox_hash::XxHash3_128;
 
-/// The name of a body: its digest and its length.
+/// The name of a body: its digest, its length, and whose it is.
 ///
 /// A policy names its body, and a body is used only with a policy that names it, so no answer mixes two responses. The
-/// digest (XXH3 with 128 bits) tells the bodies of one URL apart. Since it can be forged, bodies are kept per URL: an
-/// origin can pass a body off as another one of its own only.
+/// digest (XXH3 with 128 bits) tells the bodies of one URL apart. It can be forged, so bodies are kept for each URL, and
+/// for the credentials on which the response depends: an origin can pass a body off as another one of its own only, and
+/// the holder of one credential cannot pass one off as that of another credential.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BodyName {
     pub(crate) digest: [u8; 16],
     pub(crate) len: u64,
+    /// A digest of the credentials on which the response depends. Zero if it depends on none.
+    pub(crate) owner: [u8; 16],
 }
 
 impl BodyName {
-    /// The name of these bytes.
+    /// The name of these bytes, as a body that depends on no credentials.
     pub fn of(body: &[u8]) -> Self {
         let mut hasher = BodyHasher::default();
         hasher.update(body);
@@ -31,12 +34,14 @@ impl BodyName {
         self.len == 0
     }
 
-    /// The bytes of the name: the digest, and the length in little-endian order.
-    pub fn to_bytes(&self) -> [u8; 24] {
-        let mut bytes = [0; 24];
-        let (digest, len) = bytes.split_at_mut(16);
+    /// The bytes of the name: the digest, the length in little-endian order, and the digest of the credentials.
+    pub fn to_bytes(&self) -> [u8; 40] {
+        let mut bytes = [0; 40];
+        let (digest, rest) = bytes.split_at_mut(16);
+        let (len, owner) = rest.split_at_mut(8);
         digest.copy_from_slice(&self.digest);
         len.copy_from_slice(&self.len.to_le_bytes());
+        owner.copy_from_slice(&self.owner);
         bytes
     }
 }
@@ -67,6 +72,7 @@ impl BodyHasher {
         BodyName {
             digest: self.hasher.finish_128().to_be_bytes(),
             len: self.len,
+            owner: [0; 16],
         }
     }
 }
@@ -91,7 +97,7 @@ mod tests {
         hasher.update(b"age");
         assert_eq!(hasher.finish(), BodyName::of(b"a page"));
         assert_ne!(BodyName::of(b"a page"), BodyName::of(b"a pagf"));
-        assert_eq!(BodyName::of(b"").to_bytes()[16..], [0; 8]);
+        assert_eq!(BodyName::of(b"").to_bytes()[16..], [0; 24]);
         assert!(BodyName::of(b"").is_empty());
     }
 }

@@ -276,6 +276,14 @@ impl Keep {
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
+
+    /// The name that the policy will give to this body.
+    pub fn body_name(&self, body: &[u8]) -> BodyName {
+        BodyName {
+            owner: self.policy.view().body().owner,
+            ..BodyName::of(body)
+        }
+    }
 }
 
 /// What came of [`Engine::keep`].

@@ -1,7 +1,9 @@
 use std::fmt;
+use std::hash::Hasher;
 
 use http::header::GetAll;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use siphasher::sip128::{Hasher128, SipHasher24};
 use zerocopy::FromBytes;
 
 use crate::body_name::BodyName;
@@ -95,7 +97,26 @@ impl<'a> StoredPolicy<'a> {
         BodyName {
             digest: self.facts.body_digest,
             len: self.facts.body_len.get(),
+            owner: self.owner(),
         }
+    }
+
+    /// A digest of the credentials on which the response depends. Zero if it depends on none.
+    fn owner(&self) -> [u8; 16] {
+        let is_digest =
+            |row: &SelectorRow| matches!(row.presence, presence::DIGEST | presence::OWN_DIGEST);
+        let mut digests = self
+            .selector_pieces()
+            .filter(|(row, _)| is_digest(row))
+            .map(|(_, [.., digest])| digest)
+            .peekable();
+        if digests.peek().is_none() {
+            return [0; 16];
+        }
+        // Each was made with the secret of the cache, so nobody can choose them.
+        let mut hasher = SipHasher24::new();
+        digests.for_each(|digest| hasher.write(digest));
+        hasher.finish128().as_bytes()
     }
 
     /// When the response came, or was last validated.
@@ -230,12 +251,18 @@ impl<'a> StoredPolicy<'a> {
 
     /// The names of the selecting fields, and whether the cache tells each apart by itself: `Vary` does not name it.
     pub(crate) fn selecting_names(&self) -> impl Iterator<Item = (&'a [u8], bool)> + use<'a> {
+        self.selector_pieces()
+            .map(|(row, [name, ..])| (name, row.presence == presence::OWN_DIGEST))
+    }
+
+    /// The rows of the selecting fields, each with its name, its value as it came, and its normal form or digest.
+    fn selector_pieces(&self) -> impl Iterator<Item = (&'a SelectorRow, [&'a [u8]; 3])> + use<'a> {
         let mut rest = self.selector_bytes;
         self.selectors.iter().map_while(move |row| {
             let name = take(&mut rest, usize::from(row.name_len.get()))?;
-            take(&mut rest, usize::try_from(row.raw_len.get()).ok()?)?;
-            take(&mut rest, usize::try_from(row.value_len.get()).ok()?)?;
-            Some((name, row.presence == presence::OWN_DIGEST))
+            let raw = take(&mut rest, usize::try_from(row.raw_len.get()).ok()?)?;
+            let value = take(&mut rest, usize::try_from(row.value_len.get()).ok()?)?;
+            Some((row, [name, raw, value]))
         })
     }
 }

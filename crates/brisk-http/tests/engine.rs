@@ -8,6 +8,7 @@ use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{
     BodyName, Credentials, Engine, Exchange, Kept, MOST_VARIANTS, MemoryStorage, Options, Outcome,
     Overrides, Refusal, Request, Response, Secret, Step, Storage, StoredBytes, Times, Timestamp,
+    Variants,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
@@ -393,6 +394,37 @@ fn what_credentials_brought_is_for_them_alone() {
         send(&engine, &[&format!("{field}: ann")], 0, &public);
         let got = send(&engine, &[], 1, &public);
         assert_eq!(got.text(), (200, if is_for_all { "ann" } else { "" }));
+    }
+}
+
+/// The digest that names bodies can be forged: whoever can choose a body finds one with the name of another one.
+#[test]
+fn a_body_of_one_credential_does_not_stand_for_that_of_another() {
+    let engine = engine(apart());
+    let page = |_: &HeaderMap| {
+        let fields = headers(&["Cache-Control: max-age=60", "Vary: Accept"]);
+        Some((200, fields, b"true".as_slice()))
+    };
+    let people: [&[&str]; 3] = [&["Cookie: ann"], &["Cookie: bob"], &[]];
+    for lines in people {
+        send(&engine, lines, 0, &page);
+    }
+    let storage = engine.storage();
+    let names: Vec<_> = {
+        let stored = storage.inner.policies(URL).unwrap().unwrap();
+        let variants = Variants::view(&stored).unwrap();
+        variants.iter().map(|(_, policy)| policy.body()).collect()
+    };
+    assert_eq!(names.len(), 3);
+    for (at, name) in names.iter().enumerate() {
+        storage.put_body(URL, name, b"fake").unwrap();
+        let is_faked = |lines: &[&str]| send(&engine, lines, 1, &nobody).body == b"fake";
+        assert_eq!(
+            people.iter().filter(|lines| is_faked(lines)).count(),
+            1,
+            "{at}"
+        );
+        storage.put_body(URL, name, b"true").unwrap();
     }
 }
 

@@ -165,6 +165,7 @@ enum Place {
     /// Beside the body that it is made of, whose policy is stored.
     Beside {
         key: String,
+        name: BodyName,
     },
     /// With its policy.
     With(Box<Keep>),
@@ -278,13 +279,13 @@ impl<U, E: Send + 'static> Work<U, E> {
             return Ok(TableAnswer::Table(table));
         }
         let key = Target::parse(&self.wanted.url).map(|key| key.as_str().to_owned());
-        match (answer.body, key) {
-            (Some((hit, range)), Some(key)) if answer.status == StatusCode::OK => {
+        match (answer.body, key.zip(answer.name)) {
+            (Some((hit, range)), Some((key, name))) if answer.status == StatusCode::OK => {
                 let body = hit.part_bytes(range).map_err(FetchError::stored)?;
                 self.make(
                     body,
                     answer.headers,
-                    Place::Beside { key },
+                    Place::Beside { key, name },
                     TableSource::Body,
                 )
                 .await
@@ -314,14 +315,13 @@ impl<U, E: Send + 'static> Work<U, E> {
         } = self;
         let making = spawn_blocking(move || {
             let storage = engine.storage();
-            let name = BodyName::of(&body);
-            let key = match &place {
+            let stored_as = match &place {
                 Place::Nowhere => None,
-                Place::Beside { key } => Some(key.clone()),
-                Place::With(keep) => Some(keep.key().to_owned()),
+                Place::Beside { key, name } => Some((key.clone(), *name)),
+                Place::With(keep) => Some((keep.key().to_owned(), keep.body_name(&body))),
             };
-            let stored = match &key {
-                Some(key) => storage.table(key, &name).map_err(FetchError::stored)?,
+            let stored = match &stored_as {
+                Some((key, name)) => storage.table(key, name).map_err(FetchError::stored)?,
                 None => None,
             };
             let (table, source) = match stored {
@@ -344,21 +344,21 @@ impl<U, E: Send + 'static> Work<U, E> {
                 }
             };
             let store = || -> io::Result<()> {
-                let Some(key) = &key else {
+                let Some((key, name)) = &stored_as else {
                     return Ok(());
                 };
                 if let Table::Made(table) = &table {
-                    storage.put_table(key, &name, table)?;
+                    storage.put_table(key, name, table)?;
                     service.shared.counts.add_stored(table.len() as u64);
                 }
                 let Place::With(keep) = place else {
                     return Ok(());
                 };
                 if options.keep_body {
-                    storage.put_body(key, &name, &body)?;
+                    storage.put_body(key, name, &body)?;
                 }
                 // The table stands for the body.
-                engine.keep_named(*keep, name, |_, _| Ok(()))?;
+                engine.keep_named(*keep, *name, |_, _| Ok(()))?;
                 Ok(())
             };
             // That it is not stored is no failure of the request.
