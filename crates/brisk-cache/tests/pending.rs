@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use brisk_cache::{About, Cache, CacheOptions, Pending};
@@ -136,14 +136,16 @@ fn threads_read_what_has_come_while_more_comes() {
     for finished in [true, false] {
         let mut pending = cache.pending(None).unwrap();
         let done = AtomicBool::new(false);
+        let waiting = AtomicUsize::new(0);
         let readers: Vec<_> = (0..3).map(|_| pending.reader()).collect();
         thread::scope(|scope| {
+            let mut threads = Vec::new();
             for reader in &readers {
-                let (value, done) = (&value, &done);
-                scope.spawn(move || {
+                let (value, done, waiting) = (&value, &done, &waiting);
+                threads.push(scope.spawn(move || {
                     let mut at = 0;
                     let mut buf = vec![0; 50_000];
-                    let mut waited = 0;
+                    let mut waited = false;
                     while at < value.len() {
                         let ended = done.load(Ordering::SeqCst);
                         let there = reader.len() as usize;
@@ -151,18 +153,26 @@ fn threads_read_what_has_come_while_more_comes() {
                         assert!(buf[..n] == value[at..at + n], "at {at}");
                         assert!(n > 0 || there <= at, "at {at}");
                         assert!(n > 0 || !ended, "at {at}");
-                        waited += u32::from(n == 0);
+                        if n == 0 && !waited {
+                            waited = true;
+                            waiting.fetch_add(1, Ordering::SeqCst);
+                        }
                         at += n;
                         // The same from the beginning, too.
                         let n = reader.clone().read_at(&mut buf[..10], 0).unwrap();
                         assert!(buf[..n] == value[..n]);
                     }
-                    assert!(waited > 0, "it never came to the end of what is there");
-                });
+                }));
             }
-            for part in value.chunks(9_999) {
+            let parts: Vec<_> = value.chunks(9_999).collect();
+            for (at, part) in parts.iter().enumerate() {
                 pending.write(part).unwrap();
                 if pending.len().is_multiple_of(7) {
+                    thread::yield_now();
+                }
+                // More comes only when each reader has been at the end of what is there.
+                while at == parts.len() / 2 && waiting.load(Ordering::SeqCst) < readers.len() {
+                    assert!(threads.iter().all(|thread| !thread.is_finished()));
                     thread::yield_now();
                 }
             }
