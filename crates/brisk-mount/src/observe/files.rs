@@ -159,13 +159,22 @@ impl Files {
         Some((root, inside))
     }
 
-    /// The directories in which anything was found.
+    /// The directories in which anything was found, and those above modules of interpreters.
     pub(super) fn used_directories(&self) -> HashSet<PathBuf> {
         let directories = self.directories.iter();
         let found = directories.filter_map(|(path, found)| found.map(|_| path.as_path()));
         let files = self.files.iter().filter(|(_, found)| found.is_some());
-        let parents = files.filter_map(|(path, _)| path.parent());
-        found.chain(parents).map(Path::to_owned).collect()
+        let files = files.map(|(path, _)| path.as_path());
+        let parents = files.clone().filter_map(Path::parent);
+        // An interpreter maps modules, and reads scripts in the directory above them.
+        let is_module = |path: &&Path| {
+            path.extension()
+                .is_some_and(|end| end == "so" || end == "node")
+        };
+        let above = files.filter(is_module);
+        let above = above.filter_map(|path| path.parent()?.parent());
+        let all = found.chain(parents).chain(above);
+        all.map(Path::to_owned).collect()
     }
 
     /// Notes that the launch has mapped a file.

@@ -42,6 +42,8 @@ pub(super) struct Inputs {
     /// When the launch began, as the system's files have it.
     began: SystemTime,
     documents: Vec<PathBuf>,
+    /// What arguments name.
+    named: Vec<PathBuf>,
     /// A number that nobody else has.
     secret: [u8; 32],
     /// Digests of documents that an earlier launch has read.
@@ -53,10 +55,12 @@ pub(super) struct Inputs {
 impl Inputs {
     /// Of a launch that begins now, with these arguments that name data. `earlier`: what [`Inputs::met`] has given before.
     pub(super) fn new(arguments: &[OsString], secret: [u8; 32], earlier: &[u64]) -> Self {
-        let named = arguments.iter().flat_map(|argument| named_by(argument));
+        let named: Vec<_> = arguments.iter().flat_map(|a| named_by(a)).collect();
+        let documents = user_directories().into_iter();
         Self {
             began: coarse_now(),
-            documents: user_directories().into_iter().chain(named).collect(),
+            documents: documents.chain(named.iter().cloned()).collect(),
+            named,
             secret,
             earlier: earlier.iter().copied().collect(),
             met: HashSet::new(),
@@ -70,6 +74,15 @@ impl Inputs {
             began: SystemTime::now() + Duration::from_secs(3600),
             ..Self::new(&[], [0; 32], &[])
         }
+    }
+
+    /// The directories of files that arguments name, and those above them: a script in `bin` reads others in `lib`.
+    pub(super) fn named_directories(&self) -> impl Iterator<Item = PathBuf> {
+        let above = self
+            .named
+            .iter()
+            .flat_map(|path| path.ancestors().skip(1).take(2));
+        above.map(Path::to_owned)
     }
 
     /// Whether a file was there before the launch, and has not changed since.

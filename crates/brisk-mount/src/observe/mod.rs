@@ -197,10 +197,11 @@ impl Observe {
         events: Option<ProcessEvents>,
         inputs: Inputs,
     ) -> Option<Observed> {
+        let named: Vec<_> = inputs.named_directories().collect();
         let mut files = Files::new(inputs).ok()?;
         let known = self.known_files();
-        let directories = known.iter().filter_map(|path| path.parent());
-        let directories: HashSet<_> = directories.map(PathBuf::from).collect();
+        let parents = known.iter().filter_map(|path| path.parent());
+        let directories: HashSet<_> = parents.map(PathBuf::from).chain(named).collect();
         let mut outside = Outside::new(program, events, self.at_most, directories.into_iter());
         let end = outside.run(&mut files);
         if !outside.is_started {

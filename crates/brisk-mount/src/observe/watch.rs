@@ -15,12 +15,13 @@ use std::time::Duration;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 use super::files::Files;
+use crate::private_directory::cache_directory;
 
 /// The most directories that are watched. Each keeps an inode in memory, and a user may watch 8,192 on small machines.
 const MOST: usize = 2048;
 
-/// How many directories are watched below one that is used: first its own, then theirs. A program goes on to these before
-/// anybody could react.
+/// How many directories are watched directly below one that is used or listed. A program goes on to these before anybody
+/// could react. To go further down would read directories that the program may never read.
 const MOST_BELOW: usize = 256;
 
 /// The most bytes that are taken to be read.
@@ -40,12 +41,14 @@ pub(super) struct Watch {
     inotify: Option<OwnedFd>,
     directories: HashMap<i32, Directory>,
     seen: HashMap<PathBuf, Seen>,
+    /// The directory of brisk's own records, which brisk reads at each start.
+    own: Option<PathBuf>,
 }
 
 #[derive(Debug)]
 struct Directory {
     path: PathBuf,
-    /// Whether its own directories are watched, too.
+    /// Whether the directories directly below it are watched, too.
     is_used: bool,
 }
 
@@ -61,42 +64,43 @@ impl Watch {
     pub(super) fn new() -> Self {
         Self {
             inotify: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok(),
+            own: cache_directory()
+                .ok()
+                .and_then(|own| own.canonicalize().ok()),
             ..Self::default()
         }
     }
 
     /// Watches these directories from now on.
     pub(super) fn add_all(&mut self, directories: impl IntoIterator<Item = PathBuf>) {
-        directories.into_iter().for_each(|path| self.add(path));
+        for path in directories {
+            self.add(path);
+        }
     }
 
-    /// Watches the directories below this one, which is used.
+    /// Watches the directories directly below this one, which is used.
     fn add_below(&mut self, path: &Path) {
-        let mut below: Vec<_> = directories_in(path).take(MOST_BELOW).collect();
-        let own = below.len();
-        let theirs = below.iter().flat_map(|path| directories_in(path));
-        let theirs: Vec<_> = theirs.take(MOST_BELOW - own).collect();
-        below.extend(theirs);
-        below.into_iter().for_each(|path| self.add(path));
+        for below in directories_in(path).take(MOST_BELOW) {
+            self.add(below);
+        }
     }
 
-    fn add(&mut self, path: PathBuf) {
-        let Some(inotify) = &self.inotify else {
-            return;
-        };
+    /// The number of its watch. None if it gets none.
+    fn add(&mut self, path: PathBuf) -> Option<i32> {
+        let is_own = self.own.as_ref().is_some_and(|own| path.starts_with(own));
+        let may_add = !is_own && self.directories.len() < MOST;
+        let inotify = self.inotify.as_ref().filter(|_| may_add)?;
         let flags = WatchFlags::OPEN
             | WatchFlags::ACCESS
             | WatchFlags::ONLYDIR
             | WatchFlags::DONT_FOLLOW
             | WatchFlags::EXCL_UNLINK;
-        if self.directories.len() < MOST
-            && let Ok(number) = inotify::add_watch(inotify, &path, flags)
-        {
-            let is_used = false;
-            self.directories
-                .entry(number)
-                .or_insert(Directory { path, is_used });
-        }
+        let number = inotify::add_watch(inotify, &path, flags).ok()?;
+        let is_used = false;
+        self.directories
+            .entry(number)
+            .or_insert(Directory { path, is_used });
+        Some(number)
     }
 
     /// What is readable when something has happened.
@@ -117,15 +121,21 @@ impl Watch {
             let Ok(event) = events.next() else {
                 break;
             };
-            let (Some(name), Some(directory)) =
-                (event.file_name(), self.directories.get_mut(&event.wd()))
-            else {
+            let Some(directory) = self.directories.get_mut(&event.wd()) else {
                 continue;
             };
-            let path = directory.path.join(OsStr::from_bytes(name.to_bytes()));
+            let name = event
+                .file_name()
+                .map(|name| OsStr::from_bytes(name.to_bytes()));
+            let path =
+                name.map_or_else(|| directory.path.clone(), |name| directory.path.join(name));
             if event.events().contains(ReadFlags::ISDIR) {
                 // Somebody lists it.
                 listed.push(path);
+                continue;
+            }
+            if name.is_none() {
+                // The watch has ended.
                 continue;
             }
             if !std::mem::replace(&mut directory.is_used, true) {
@@ -138,10 +148,14 @@ impl Watch {
             }
         }
         self.inotify = Some(inotify);
-        listed.into_iter().for_each(|path| self.add(path));
-        for path in used {
-            self.add_below(&path);
+        for path in listed {
+            let number = self.add(path.clone());
+            let directory = number.and_then(|number| self.directories.get_mut(&number));
+            if directory.is_some_and(|directory| !std::mem::replace(&mut directory.is_used, true)) {
+                used.push(path);
+            }
         }
+        used.iter().for_each(|path| self.add_below(path));
     }
 
     /// Tells `files` what was seen. No more than `most` bytes are taken to be read: the shortest files, because longer ones are
