@@ -53,6 +53,13 @@ impl Words {
         })
     }
 
+    /// The command as a shell takes it.
+    pub fn as_typed(&self) -> String {
+        let words = std::iter::once(&self.program).chain(&self.arguments);
+        let words = words.map(|word| brisk::shell_word(word).to_string_lossy().into_owned());
+        words.collect::<Vec<_>>().join(" ")
+    }
+
     /// The words as people read them.
     pub fn shown(&self) -> Vec<String> {
         std::iter::once(&self.program)

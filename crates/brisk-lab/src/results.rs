@@ -259,6 +259,11 @@ impl AppResults {
         self.rows.iter().any(|row| row.resident.is_some())
     }
 
+    /// Whether trees were walked.
+    pub fn has_walks(&self) -> bool {
+        self.rows.iter().any(|row| row.walk.is_some())
+    }
+
     /// The runs of one kind of the row with this name.
     pub fn runs_of<'a>(&'a self, name: &'a str, kind: Kind) -> impl Iterator<Item = &'a Measured> {
         let all = self.runs.iter();

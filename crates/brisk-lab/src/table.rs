@@ -37,14 +37,21 @@ pub const BOUNDED: [&str; 9] = [
     "cached MB",
 ];
 
-pub const FILES: [&str; 6] = [
+/// A terminal has no room for [`LAUNCHES`]. These have the same columns.
+pub const COLD: [&str; 4] = [
     "",
-    "size MB",
-    "/squashfs-zstd",
-    "build s",
-    "walk ms (from-to)",
+    "cold ms (from-to)",
     "/directory (95 %)",
+    "gone % (95 %)",
 ];
+pub const BOUND: [&str; 3] = ["", "bound ms (from-to)", "of bound % (95 %)"];
+pub const WARM: [&str; 4] = ["", "warm ms (from-to)", "/directory (95 %)", "cached MB"];
+
+pub const SIZES: [&str; 4] = ["", "size MB", "/squashfs-zstd", "build s"];
+pub const WALKS: [&str; 3] = ["", "walk ms (from-to)", "/directory (95 %)"];
+
+/// The longest line of text, in characters.
+const LONGEST_LINE: usize = 100;
 
 /// Tables of each app, with what a reader must know about it.
 pub fn of(results: &Results) -> String {
@@ -56,13 +63,16 @@ pub fn of(results: &Results) -> String {
         text.push_str(&heading(results, app));
         text.push('\n');
         if app.sample_of.is_none() {
-            text.push_str(&match app.has_bounds() {
-                true => table(BOUNDED, &app.rows, bounded),
-                false => table(LAUNCHES, &app.rows, launches),
-            });
-            text.push('\n');
+            text += &(table(COLD, &app.rows, cold) + "\n");
+            if app.has_bounds() {
+                text += &(table(BOUND, &app.rows, bound) + "\n");
+            }
+            text += &(table(WARM, &app.rows, warm) + "\n");
         }
-        text.push_str(&table(FILES, &app.rows, files));
+        text.push_str(&table(SIZES, &app.rows, sizes));
+        if app.has_walks() {
+            text += &("\n".to_owned() + &table(WALKS, &app.rows, walks));
+        }
         for Answer {
             question,
             sentences,
@@ -70,19 +80,46 @@ pub fn of(results: &Results) -> String {
         {
             text.push_str(&format!("\n{question}\n"));
             for sentence in sentences {
-                text.push_str(&printable(&sentence));
-                text.push('\n');
+                text.push_str(&wrapped(&printable(&sentence)));
             }
         }
     }
     if !results.cannot.is_empty() {
         text.push_str("\nCould not run here\n");
         for Cannot { name, reason } in &results.cannot {
-            text.push_str(&printable(&format!("{name}: {reason}")));
-            text.push('\n');
+            text.push_str(&wrapped(&printable(&format!("{name}: {reason}"))));
         }
     }
     text
+}
+
+/// Lines of at most [`LONGEST_LINE`] characters, unless a word is longer.
+fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    let mut len = 0;
+    for word in text.split(' ') {
+        let chars = word.chars().count();
+        let is_first = len == 0;
+        if !is_first && len + 1 + chars > LONGEST_LINE {
+            lines.push('\n');
+            len = 0;
+        } else if !is_first {
+            lines.push(' ');
+            len += 1;
+        }
+        lines.push_str(word);
+        len += chars;
+    }
+    lines + "\n"
+}
+
+/// The same text with heads of tables in bold, for a terminal. Heads begin with an empty cell.
+pub fn emphasised(text: &str) -> String {
+    let line = |line: &str| match line.starts_with("  ") {
+        true => format!("\x1b[1m{line}\x1b[0m\n"),
+        false => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
 }
 
 fn table<const N: usize>(head: [&str; N], rows: &[Row], cells: Cells<N>) -> String {
@@ -124,7 +161,7 @@ pub fn markdown(results: &Results) -> String {
             false => LAUNCHES.to_vec(),
         };
         head[0] = &title;
-        head.extend(&FILES[1..3]);
+        head.extend(&SIZES[1..3]);
         let cold = |row: &Row| row.cold.map_or(f64::INFINITY, |cold| cold.seconds.median);
         let shortest = app.rows.iter().map(cold).fold(f64::INFINITY, f64::min);
         let mut lines = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
@@ -136,7 +173,7 @@ pub fn markdown(results: &Results) -> String {
                 true => bounded(row).to_vec(),
                 false => launches(row).to_vec(),
             };
-            cells.extend_from_slice(&files(row)[1..3]);
+            cells.extend_from_slice(&sizes(row)[1..3]);
             if cold(row) <= shortest && shortest.is_finite() {
                 cells[1] = format!("**{}**", cells[1]);
             }
@@ -268,18 +305,17 @@ fn heading(results: &Results, app: &AppResults) -> String {
              Cold: {cold}, clock from before the mount. Warm: the first launch after it \
              that reads next to nothing.{}\n{}",
             app.app.name,
-            app.app.command.shown().join(" "),
+            app.app.command.as_typed(),
             conditions(results, app),
             reclaim::sentence(&results.stopped),
             demand(app, &results.settings),
         ),
     };
-    let lines: Vec<_> = text.lines().map(printable).collect();
-    lines.join("\n") + "\n"
+    text.lines().map(|line| wrapped(&printable(line))).collect()
 }
 
-/// What the launch asks for, and what recording it cost.
-fn demand(app: &AppResults, settings: &Settings) -> String {
+/// What the launch asks for, and what recording it cost. It says whether brisk can help.
+pub fn demand(app: &AppResults, settings: &Settings) -> String {
     // The rest is of other files, whatever brisk does with this tree.
     let mut text = app.reach.map_or_else(String::new, |reach| {
         format!(
@@ -375,8 +411,27 @@ pub fn bounded(row: &Row) -> [String; 9] {
     ]
 }
 
-pub fn files(row: &Row) -> [String; 6] {
-    let [walk, walk_ratio] = figure(row.walk.as_ref());
+pub fn cold(row: &Row) -> [String; 4] {
+    let [name, cold, ratio, gone, ..] = launches(row);
+    [name, cold, ratio, gone]
+}
+
+pub fn bound(row: &Row) -> [String; 3] {
+    let [name, _, _, _, bound, of_bound, ..] = bounded(row);
+    [name, bound, of_bound]
+}
+
+pub fn warm(row: &Row) -> [String; 4] {
+    let [name, _, _, _, warm, ratio, cached] = launches(row);
+    [name, warm, ratio, cached]
+}
+
+pub fn walks(row: &Row) -> [String; 3] {
+    let [walk, ratio] = figure(row.walk.as_ref());
+    [name(row), walk, ratio]
+}
+
+pub fn sizes(row: &Row) -> [String; 4] {
     let build = match row.built_by.is_empty() {
         true => "-".to_owned(),
         false => format!("{:.1}", row.build_seconds),
@@ -387,8 +442,6 @@ pub fn files(row: &Row) -> [String; 6] {
         megabytes(row.bytes),
         size.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
         build,
-        walk,
-        walk_ratio,
     ]
 }
 

@@ -8,7 +8,7 @@ mod reads;
 mod repeated;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -476,7 +476,14 @@ fn finish(experiment: &Experiment, json: bool) -> anyhow::Result<Answer> {
             serde_json::to_writer_pretty(&mut out, &results)?;
             writeln!(out)?;
         }
-        false => write!(out, "{}", table::of(&results))?,
+        false => {
+            let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+            let text = table::of(&results);
+            match out.is_terminal() && !is_plain {
+                true => write!(out, "{}", table::emphasised(&text))?,
+                false => write!(out, "{text}")?,
+            }
+        }
     }
     out.flush().context("cannot write the table")?;
     page?;

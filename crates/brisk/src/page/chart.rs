@@ -329,9 +329,13 @@ pub fn box_plots(title: &str, rows: &[Row], lines: Lines, unit: &str) -> String 
             let ends = (end, middle - 4.0);
             svg.line(&format!("whisker {class}"), ends, (end, middle + 4.0));
         }
+        // The gap of a box. Without a box, a gap would take the dot of the middle run away.
         if row.has_box() {
             let width = (high - low).max(0.3);
             svg.rect(&format!("box {class}"), (low, top), (width, height));
+        } else {
+            let ends = ((median, top), (median, top + height));
+            svg.line(&format!("whisker {class}"), ends.0, ends.1);
         }
         for value in &sorted {
             let at = axis.place(*value);
@@ -339,7 +343,9 @@ pub fn box_plots(title: &str, rows: &[Row], lines: Lines, unit: &str) -> String 
                 "<circle class=\"dot {class}\" cx=\"{at:.2}%\" cy=\"{middle:.1}\" r=\"2.5\"/>\n"
             ));
         }
-        svg.line("median", (median, top), (median, top + height));
+        if row.has_box() {
+            svg.line("median", (median, top), (median, top + height));
+        }
     }
     svg.finish()
 }
