@@ -13,7 +13,8 @@ use crate::desktop_entries::quoted;
 use crate::desktop_file::{self, parse_exec, unescaped, value};
 use crate::entry::{bytes_of, desktop_files, text_of};
 use crate::names::{printable, shown};
-use crate::whole_file::write_whole;
+use crate::whole_file::WholeFile;
+use crate::wrapper::was_made_as;
 
 /// The first line of an entry that brisk has made. The path of the launcher follows.
 const MARK: &str = "# Made by brisk wrap for ";
@@ -47,18 +48,21 @@ const SIZES: [&str; 9] = [
 
 /// An entry that is not written yet.
 pub struct MenuEntry {
-    file: PathBuf,
+    pub file: PathBuf,
     text: String,
     icon: Option<(PathBuf, Vec<u8>)>,
+    /// The kinds of files and URLs that the image says it opens, if the entry leaves them out.
+    pub left_out: Option<String>,
 }
 
 impl MenuEntry {
-    /// The entry of `launcher`, an absolute path, in the directory of data `data`.
+    /// The entry of `launcher`, an absolute path, in the directory of data `data`. With `opens_files`, it opens the kinds of
+    /// files and URLs that the image names.
     ///
     /// # Errors
     ///
     /// If no entry can have the launcher's path, and if another launcher has the entry of this name.
-    pub fn new(image: &Image, launcher: &Path, data: &Path) -> Result<Self> {
+    pub fn new(image: &Image, launcher: &Path, data: &Path, opens_files: bool) -> Result<Self> {
         let path = match launcher
             .to_str()
             .zip(quoted(launcher.to_str().unwrap_or_default()))
@@ -71,7 +75,10 @@ impl MenuEntry {
             ),
         };
         let file = file_of(launcher, data);
-        if let Some(other) = made_for(&file).filter(|other| other != path) {
+        // One that is gone needs its entry no more.
+        let is_of_other =
+            |other: &String| other != path && Path::new(other).symlink_metadata().is_ok();
+        if let Some(other) = made_for(&file).filter(is_of_other) {
             bail!(
                 "{} is the menu entry of {}; remove that with brisk wrap --remove, or name another launcher with -o",
                 shown(&file),
@@ -85,35 +92,57 @@ impl MenuEntry {
             );
         }
         let own = own_text(image)?.unwrap_or_default();
+        let opened = value(&own, "MimeType").filter(|kinds| !kinds.is_empty());
+        let left_out = opened.filter(|_| !opens_files).map(str::to_owned);
         let icon = icon_of(image, &own)?;
         let icon = icon.map(|(bytes, kind)| {
             let name = format!("{}.{kind}", shown(id(launcher)));
             (data.join("brisk/icons").join(name), bytes)
         });
         let icon_path = icon.as_ref().and_then(|(path, _)| path.to_str());
-        let text = text(path, &own, icon_path);
-        Ok(Self { file, text, icon })
+        let text = text(path, &own, icon_path, opens_files);
+        Ok(Self {
+            file,
+            text,
+            icon,
+            left_out,
+        })
     }
 
-    /// Writes it, and returns its file.
-    pub fn write(&self) -> Result<&Path> {
-        let make = |path: &Path| {
-            let directory = path.parent().unwrap_or(Path::new("/"));
+    /// What there is to write, in directories that this makes.
+    pub fn files(&self) -> Result<Vec<WholeFile<'_>>> {
+        let icon = self.icon.as_ref();
+        let icon = icon.map(|(path, bytes)| WholeFile::data(path, bytes));
+        let entry = WholeFile::data(&self.file, self.text.as_bytes());
+        let files: Vec<_> = icon.into_iter().chain([entry]).collect();
+        for file in &files {
+            let directory = file.path.parent().unwrap_or(Path::new("/"));
             let made = fs::create_dir_all(directory);
-            made.with_context(|| format!("cannot make {}", shown(directory)))
-        };
-        if let Some((path, bytes)) = &self.icon {
-            make(path)?;
-            fs::write(path, bytes).with_context(|| format!("cannot write {}", shown(path)))?;
+            made.with_context(|| format!("cannot make {}", shown(directory)))?;
         }
-        make(&self.file)?;
-        write_whole(&self.text, &self.file)?;
-        Ok(&self.file)
+        Ok(files)
     }
 }
 
-/// Removes the entry of `launcher` and its icon from a directory of data. Says whether there was one.
+/// Removes the entries of `launcher` and their icons from a directory of data: its own, and that of the place where it was
+/// before it was moved. Says whether there was one.
 pub fn remove(launcher: &Path, data: &Path) -> Result<bool> {
+    let mut is_removed = remove_of(launcher, data)?;
+    let entries = fs::read_dir(data.join("applications"));
+    for entry in entries.into_iter().flatten().flatten() {
+        let Some(other) = made_for(&entry.path()).map(PathBuf::from) else {
+            continue;
+        };
+        let is_gone = other.symlink_metadata().is_err();
+        if is_gone && was_made_as(launcher, &other).unwrap_or(false) {
+            is_removed |= remove_of(&other, data)?;
+        }
+    }
+    Ok(is_removed)
+}
+
+/// Removes the entry of the launcher at this path, and its icon.
+fn remove_of(launcher: &Path, data: &Path) -> Result<bool> {
     let file = file_of(launcher, data);
     // No entry has a launcher whose path is not UTF-8.
     let Some(path) = launcher.to_str() else {
@@ -174,14 +203,15 @@ fn own_text(image: &Image) -> Result<Option<String>> {
 }
 
 /// The entry that starts the launcher at `path`. `own` is the image's.
-fn text(path: &str, own: &str, icon: Option<&str>) -> String {
+fn text(path: &str, own: &str, icon: Option<&str>, opens_files: bool) -> String {
     let name = Path::new(path).file_name().unwrap_or_default();
     let mut lines = vec![
         format!("{MARK}{path}"),
         "[Desktop Entry]".to_owned(),
         "Type=Application".to_owned(),
     ];
-    let described = described(own);
+    let mut described = described(own);
+    described.retain(|(key, _)| opens_files || key != "MimeType");
     if !described.iter().any(|(key, _)| key == "Name") {
         lines.push(format!("Name={}", escaped(&shown(name))));
     }
@@ -297,14 +327,14 @@ mod tests {
     fn only_what_describes_the_program_is_taken_over() {
         let own = "[Desktop Entry]\nName=App\nName[de]=Anwendung\nName=Second\nName[a/b]=no\nExec=evil %U\nTryExec=evil\n\
                    Comment=a\u{202e}b\nIcon=evil\nDBusActivatable=true\nActions=New;\nCategories=Game;\nCategories[de]=no\n\
-                   X-Evil=1\nTerminal=false\n[Desktop Action New]\nName=New\nExec=evil\n";
+                   X-Evil=1\nMimeType=x-scheme-handler/http;\nTerminal=false\n[Desktop Action New]\nName=New\nExec=evil\n";
         assert_eq!(
-            text("/a b/100%/$x", own, Some("/data/i.png")),
+            text("/a b/100%/$x", own, Some("/data/i.png"), false),
             "# Made by brisk wrap for /a b/100%/$x\n[Desktop Entry]\nType=Application\nName=App\nName[de]=Anwendung\n\
              Categories=Game;\nTerminal=false\nExec=\"/a b/100%%/\\\\$x\" %U\nTryExec=/a b/100%/$x\nIcon=/data/i.png\n"
         );
         assert_eq!(
-            text(r"/a\b", "", None),
+            text(r"/a\b", "", None, true),
             "# Made by brisk wrap for /a\\b\n[Desktop Entry]\nType=Application\nName=a\\\\b\nTerminal=true\n\
              Exec=\"/a\\\\\\\\b\"\nTryExec=/a\\\\b\n"
         );

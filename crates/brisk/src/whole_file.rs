@@ -8,35 +8,56 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
-/// Writes `text` to `path`, whole or not at all, readable by everybody.
-pub fn write_whole(text: &str, path: &Path) -> Result<()> {
-    write_together([(text, path)])
+use crate::names::shown;
+
+/// A file to write.
+#[derive(Clone, Copy)]
+pub struct WholeFile<'a> {
+    pub path: &'a Path,
+    pub bytes: &'a [u8],
+    /// Who may do what with it. The umask of the process takes away from that.
+    pub mode: u32,
 }
 
-/// Writes each text to its path, like [`write_whole`]. Without room for all of them, no file changes.
-pub fn write_together<const N: usize>(texts: [(&str, &Path); N]) -> Result<()> {
-    let named = |path: &Path| format!("cannot write {}", path.display());
-    let mut files = Vec::new();
-    for (text, path) in texts {
-        let file = unnamed(text, path).with_context(|| named(path))?;
-        files.push((file, path));
+impl<'a> WholeFile<'a> {
+    /// A file of data.
+    pub fn data(path: &'a Path, bytes: &'a [u8]) -> Self {
+        Self {
+            path,
+            bytes,
+            mode: 0o666,
+        }
     }
-    for (file, path) in files {
-        file.persist(path).with_context(|| named(path))?;
+
+    /// In its directory, under another name. It goes unless it gets its own name.
+    fn unnamed(&self) -> Result<NamedTempFile> {
+        let folder = match self.path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let mut file = tempfile::Builder::new()
+            .permissions(fs::Permissions::from_mode(self.mode))
+            .tempfile_in(folder)?;
+        file.write_all(self.bytes)?;
+        Ok(file)
+    }
+}
+
+/// Writes `text` to `path`, whole or not at all.
+pub fn write_whole(text: &str, path: &Path) -> Result<()> {
+    write_together(&[WholeFile::data(path, text.as_bytes())])
+}
+
+/// Writes each file whole. Without room for all of them, no file changes.
+pub fn write_together(files: &[WholeFile<'_>]) -> Result<()> {
+    let named = |path: &Path| format!("cannot write {}", shown(path));
+    let unnamed = files.iter().map(|file| {
+        let made = file.unnamed();
+        made.with_context(|| named(file.path))
+    });
+    let unnamed = unnamed.collect::<Result<Vec<_>>>()?;
+    for (file, made) in files.iter().zip(unnamed) {
+        made.persist(file.path).with_context(|| named(file.path))?;
     }
     Ok(())
-}
-
-/// A file with `text` in the directory of `path`. It goes unless it gets that name.
-fn unnamed(text: &str, path: &Path) -> Result<NamedTempFile> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let mut file = NamedTempFile::new_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    // A temporary file is readable by its owner only.
-    let mode = fs::Permissions::from_mode(0o644);
-    file.as_file().set_permissions(mode)?;
-    Ok(file)
 }

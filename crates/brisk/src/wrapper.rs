@@ -2,12 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-
-use anyhow::{Context, Result};
 
 use crate::shell_word::shell_word;
 
@@ -23,6 +20,8 @@ pub struct Wrapper<'a> {
     pub brisk: &'a Path,
     /// Options of `brisk run`.
     pub options: &'a [OsString],
+    /// The absolute path that the script is written to.
+    pub launcher: &'a Path,
 }
 
 impl Wrapper<'_> {
@@ -40,6 +39,7 @@ impl Wrapper<'_> {
             .collect();
         [
             MARK,
+            &made_as(self.launcher),
             b"image=",
             image.as_bytes(),
             b"\nbrisk=",
@@ -62,28 +62,26 @@ impl Wrapper<'_> {
         ]
         .concat()
     }
+}
 
-    /// Writes the script to `path`, whole or not at all.
-    pub fn write(&self, path: &Path) -> Result<()> {
-        let directory = match path.parent() {
-            Some(directory) if directory != Path::new("") => directory,
-            _ => Path::new("."),
-        };
-        let write = || {
-            let mut file = tempfile::NamedTempFile::new_in(directory)?;
-            file.write_all(&self.script())?;
-            file.as_file()
-                .set_permissions(fs::Permissions::from_mode(0o755))?;
-            file.persist(path)?;
-            std::io::Result::Ok(())
-        };
-        write().with_context(|| format!("cannot write {}", crate::names::shown(path)))
-    }
+/// The line of a script that says where it was written to: from there it may be moved.
+fn made_as(launcher: &Path) -> Vec<u8> {
+    let launcher = shell_word(launcher.as_os_str());
+    [b"made_as=", launcher.as_bytes(), b"\n"].concat()
+}
+
+/// Whether the script at `path` was once written to `launcher`.
+pub fn was_made_as(path: &Path, launcher: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    let expected = [MARK, &made_as(launcher)].concat();
+    fs::File::open(path)?
+        .take(expected.len() as u64)
+        .read_to_end(&mut start)?;
+    Ok(start == expected)
 }
 
 /// Whether the file at `path` is such a script.
 pub fn is_wrapper(path: &Path) -> std::io::Result<bool> {
-    use std::io::Read;
     if !path.symlink_metadata()?.is_file() {
         return Ok(false);
     }

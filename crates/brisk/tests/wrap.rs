@@ -299,19 +299,75 @@ fn menus_get_what_the_image_says_of_its_program() {
             fs::read_to_string(&entry).unwrap(),
             format!(
                 "# Made by brisk wrap for {name}\n[Desktop Entry]\nType=Application\nName=Says\nName[de]=Sagt\n\
-                 Comment=Says its words\nCategories=Utility;\nMimeType=text/plain;\n\
+                 Comment=Says its words\nCategories=Utility;\n\
                  Exec=\"{data}/my \\\\$app 100%% \\\\\"q\\\\\" \\\\\\\\\" %F\nTryExec={data}/my $app 100% \"q\" \\\\\n\
                  Icon={data}/.local/share/brisk/icons/brisk-my__app_100___q___.png\n"
             )
         );
         assert_eq!(fs::read(&icon).unwrap(), PNG);
         valid(&entry);
+        let told = "the image says that it opens text/plain; and brisk leaves that out; --mime-types takes it over\n";
+        assert!(error.ends_with(told), "{error}");
+        // Its programs may open files only if the user says so.
+        let again = ["wrap", "says.img", "-o", name, "--desktop", "--mime-types"];
+        let (code, _, error) = said(&brisk(stage, &again));
         assert_eq!(
-            said(&brisk(stage, &["wrap", "--remove", name])),
+            (code, error.contains("--mime-types")),
+            (0, false),
+            "{error}"
+        );
+        let text = fs::read_to_string(&entry).unwrap();
+        assert!(text.contains("\nMimeType=text/plain;\n"), "{text}");
+        valid(&entry);
+        // Where it was moved to, it takes its entry with it when it goes.
+        let moved = home.join("moved");
+        fs::rename(&app, &moved).unwrap();
+        assert_eq!(
+            said(&brisk(
+                stage,
+                &["wrap", "--remove", moved.to_str().unwrap()]
+            )),
             printed("")
         );
-        assert!(!entry.exists() && !icon.exists() && !app.exists());
+        assert!(!entry.exists() && !icon.exists() && !moved.exists());
     });
+}
+
+#[test]
+fn a_menu_that_cannot_be_written_leaves_no_launcher() {
+    let stage = Stage::new(1000);
+    pack(&stage);
+    let home = stage.writable();
+    let applications = home.join(".local/share/applications");
+    fs::create_dir_all(&applications).unwrap();
+    let (code, _, error) = said(&brisk(
+        &stage,
+        &["wrap", "says.img", "-o", "app", "--desktop"],
+    ));
+    assert_eq!((code, error.contains("cannot ")), (2, true), "{error}");
+    let left = fs::read_dir(&home)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let mut left: Vec<_> = left.map(|name| name.into_string().unwrap()).collect();
+    left.sort();
+    assert_eq!(left, [".local", "says.img"]);
+    assert_eq!(fs::read_dir(&applications).unwrap().count(), 0);
+}
+
+#[test]
+fn a_launcher_is_for_those_whom_the_umask_lets_in() {
+    let stage = Stage::new(1000);
+    pack(&stage);
+    for (mask, mode) in [("022", 0o755), ("077", 0o700)] {
+        let brisk = stage.brisk(&["wrap", "says.img", "-o", "app"]);
+        let mut command = Command::new("sh");
+        let script = format!("umask {mask} && exec \"$@\"");
+        command.args(["-c", &script, "sh"]).arg(brisk.get_program());
+        command.args(brisk.get_args());
+        assert_eq!(said(&at_home(&stage, &mut command)).0, 0);
+        let found = fs::metadata(stage.writable().join("app")).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, mode);
+    }
 }
 
 /// The program of freedesktop.org finds no fault in the entry.

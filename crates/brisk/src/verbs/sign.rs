@@ -18,7 +18,7 @@ use crate::manifest::{Manifest, Sidecar, hot_pack_beside, manifest_beside, signa
 use crate::messages::say;
 use crate::names::shown;
 use crate::progress::Progress;
-use crate::whole_file::write_together;
+use crate::whole_file::{WholeFile, write_together};
 
 /// Bytes of a stored secret key.
 const SECRET_KEY: usize = 158;
@@ -79,7 +79,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         );
     };
     // A new manifest with an old signature would be refused.
-    write_together([(&manifest, &manifest_path), (&signature, &signature_path)])?;
+    write_together(&[
+        WholeFile::data(&manifest_path, manifest.as_bytes()),
+        WholeFile::data(&signature_path, signature.as_bytes()),
+    ])?;
     if !args.quiet {
         say(&format!(
             "{}: signed, in {} and {}",

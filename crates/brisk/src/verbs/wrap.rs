@@ -17,6 +17,7 @@ use crate::menu_entry::{self, MenuEntry};
 use crate::messages::{say, warn};
 use crate::names::shown;
 use crate::output_file::{check_output, is_same};
+use crate::whole_file::{WholeFile, write_together};
 use crate::wrapper::{Wrapper, is_wrapper};
 
 /// What to wrap, or which launcher to remove.
@@ -25,9 +26,10 @@ use crate::wrapper::{Wrapper, is_wrapper};
 A launcher is a small shell script that becomes brisk run IMAGE, with its own arguments behind those of the image's entry. \
 It starts the image of that name beside itself, or else the one where it was wrapped, so both can be moved together. AppImages \
 find in ARGV0 the name that the launcher was called by.\n\n\
---desktop takes the name, the languages, the categories and the kinds of files from the .desktop file at the top of the \
-image or in its usr/share/applications, and the icon from .DirIcon or from what Icon= names. The command is the launcher's. \
-Actions and D-Bus are left out.\n\n\
+--desktop takes the name, the languages and the categories from the .desktop file at the top of the image or in its \
+usr/share/applications, and the icon from .DirIcon or from what Icon= names. The command is the launcher's. Actions and D-Bus \
+are left out, and without --mime-types the kinds of files and URLs, too. If the launcher was moved, --remove also finds \
+the entry of its former place.\n\n\
 Examples:\n  \
   brisk wrap app.img -o app\n  \
   brisk wrap App.AppImage -o ~/.local/bin/app --desktop -- --auto\n  \
@@ -50,12 +52,16 @@ pub struct Args {
     #[arg(long)]
     desktop: bool,
 
+    /// Lets the entry open the kinds of files and URLs that the image names. Desktops may then choose it for them.
+    #[arg(long, requires = "desktop")]
+    mime_types: bool,
+
     /// Makes the entry for all users, in /usr/local/share.
     #[arg(long, requires = "desktop")]
     system: bool,
 
     /// Removes this launcher, and its entry and icon in menus.
-    #[arg(long, value_name = "LAUNCHER", conflicts_with_all = ["image", "output", "desktop", "system", "options"])]
+    #[arg(long, value_name = "LAUNCHER", conflicts_with_all = ["image", "output", "desktop", "mime_types", "system", "options"])]
     remove: Option<PathBuf>,
 
     /// Options of brisk run that the launcher gives. Their relative paths count from where the launcher is started.
@@ -98,7 +104,10 @@ fn wrap(args: &Args, image: &Path, output: &Path) -> anyhow::Result<Answer> {
         );
     }
     let menu = match args.desktop {
-        true => Some(MenuEntry::new(&opened, &launcher, &data(args.system)?)?),
+        true => {
+            let data = data(args.system)?;
+            Some(MenuEntry::new(&opened, &launcher, &data, args.mime_types)?)
+        }
         false => None,
     };
     let brisk = beside("brisk").context("cannot find brisk's own file")?;
@@ -106,8 +115,18 @@ fn wrap(args: &Args, image: &Path, output: &Path) -> anyhow::Result<Answer> {
         image: &path,
         brisk: &brisk,
         options: &args.options,
+        launcher: &launcher,
     };
-    wrapper.write(&launcher)?;
+    let script = WholeFile {
+        path: &launcher,
+        bytes: &wrapper.script(),
+        mode: 0o777,
+    };
+    let mut files = vec![script];
+    if let Some(menu) = &menu {
+        files.extend(menu.files()?);
+    }
+    write_together(&files)?;
     say(&format!(
         "{}: starts {} with {entry}",
         shown(output),
@@ -116,8 +135,13 @@ fn wrap(args: &Args, image: &Path, output: &Path) -> anyhow::Result<Answer> {
     if let Some(menu) = menu {
         say(&format!(
             "{}: in the menus of applications",
-            shown(menu.write()?)
+            shown(&menu.file)
         ));
+        if let Some(kinds) = menu.left_out {
+            say(&format!(
+                "the image says that it opens {kinds} and brisk leaves that out; --mime-types takes it over"
+            ));
+        }
     }
     Ok(Answer::Yes)
 }
