@@ -2,12 +2,13 @@ use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
 
 use crate::error::{Action, Cause, Error, Result};
 use crate::interpreter::missing_interpreter;
@@ -384,10 +385,23 @@ fn examine(path: &Path) -> Result<(), Cause> {
         });
     }
     accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).map_err(|_| {
+        let may = metadata.mode() & 0o111 != 0;
         Cause::CommandNotExecutable {
-            why: "it may not be executed; give it the x permission, in an image before packing",
+            why: match may && is_without_programs(path) {
+                true => NOEXEC,
+                false => {
+                    "it may not be executed; give it the x permission, in an image before packing"
+                }
+            },
         }
     })
+}
+
+const NOEXEC: &str = "its filesystem is mounted with noexec, so no program starts from there; copy it to another filesystem";
+
+/// Whether the filesystem of the file at `path` is mounted with `noexec` (mount(2)).
+fn is_without_programs(path: &Path) -> bool {
+    statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
 /// Why `exec` failed on the file at `path`, which exists.

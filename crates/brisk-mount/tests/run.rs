@@ -276,6 +276,28 @@ fn a_covered_working_directory_becomes_the_images() {
 }
 
 #[test]
+fn a_filesystem_without_programs_is_named_as_the_reason() {
+    let case = Case::new();
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "noexec", "none"])
+        .arg(place.path())
+        .status();
+    assert!(mounted.expect("there is mount").success());
+    let program = place.path().join("true");
+    std::fs::copy("/bin/true", &program).expect("room");
+    let failure = case.failure(&case.run(&[program.to_str().expect("text")]));
+    let unmounted = Command::new("umount").arg(place.path()).status();
+    assert!(unmounted.expect("there is umount").success());
+    let expected = format!(
+        "cannot run {}: its filesystem is mounted with noexec, so no program starts from there; copy it to another \
+         filesystem\n",
+        program.display()
+    );
+    assert_eq!(failure, (Some(126), expected));
+}
+
+#[test]
 fn programs_that_do_not_start_say_why() {
     let case = Case::new();
     for (program, status, text) in [

@@ -28,6 +28,9 @@ use crate::answer::Answer;
 use crate::desktop_entries::data_of_user;
 use crate::verbs::{mount, replay, run};
 
+/// The most symbolic links on the way to brisk that are looked at, as many as the kernel follows.
+const MOST_LINKS: usize = 40;
+
 /// The links of `brisk auto on`, in the data directory of the user.
 pub const LINKS: &str = "brisk/bin";
 
@@ -182,14 +185,31 @@ pub fn own_arguments() -> impl Iterator<Item = OsString> {
     start.into_iter().flatten().chain(arguments)
 }
 
-/// The program that is started under this name, if the name is none of brisk's own.
-fn linked_program(name: &OsStr) -> Option<PathBuf> {
-    let name = Path::new(name).file_name()?;
-    match is_own_name(name) {
-        true => None,
-        // Without another program of that name, this is brisk itself under another name.
-        false => next_in_path(name),
-    }
+/// The program that is started under this name, if the name is none of brisk's own. Without a program of such a name, this is
+/// brisk itself under another name.
+fn linked_program(called: &OsStr) -> Option<PathBuf> {
+    names_of(called).find_map(|name| next_in_path(&name))
+}
+
+/// The name that this process was called by, and those of the links that it leads to, up to brisk's own.
+fn names_of(called: &OsStr) -> impl Iterator<Item = OsString> {
+    let first = match called.as_bytes().contains(&b'/') {
+        true => Some(PathBuf::from(called)),
+        // As the shell has found it.
+        false => env::var_os("PATH")
+            .and_then(|search| {
+                let mut found = env::split_paths(&search).map(|directory| directory.join(called));
+                found.find(|path| path.is_file())
+            })
+            .or_else(|| Some(called.into())),
+    };
+    let next = |link: &PathBuf| {
+        let target = fs::read_link(link).ok()?;
+        Some(link.parent()?.join(target))
+    };
+    let links = iter::successors(first, next).take(MOST_LINKS);
+    let names = links.filter_map(|link| link.file_name().map(OsStr::to_owned));
+    names.take_while(|name| !is_own_name(name))
 }
 
 fn is_own_name(name: &OsStr) -> bool {
@@ -200,11 +220,11 @@ fn is_own_name(name: &OsStr) -> bool {
 /// [`own_arguments`].
 pub fn link_without_program(arguments: &[OsString]) -> Option<OsString> {
     let mut given = env::args_os();
-    let name = given.next()?;
-    let name = Path::new(&name).file_name()?;
+    let called = given.next()?;
     // Those of a link whose program is there begin with `run`.
     let is_brisk = given.len() == arguments.len();
-    (is_brisk && !is_own_name(name) && is_linked(name)).then(|| name.to_owned())
+    let mut names = names_of(&called).filter(|_| is_brisk);
+    names.find(|name| is_linked(name))
 }
 
 /// Whether `brisk auto on` has made a link of this name, for this user.

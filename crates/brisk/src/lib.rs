@@ -48,6 +48,7 @@ mod manifest;
 mod manual;
 mod menu_entry;
 mod messages;
+mod misuse;
 mod named_replay;
 mod names;
 mod output_file;
@@ -88,7 +89,6 @@ pub use whole_file::write_whole;
 use std::io;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
 use clap::{Command, CommandFactory, Parser};
 
 use crate::args::{Brisk, Verb};
@@ -103,39 +103,13 @@ pub fn all_verbs() -> ExitCode {
     if let Some(arguments) = launcher::for_lab() {
         return end(launcher::become_lab(arguments));
     }
-    let verb = Brisk::try_parse()
-        .unwrap_or_else(|e| advised(e).exit())
-        .verb;
+    let verb = Brisk::try_parse().unwrap_or_else(|e| misuse::exit(e)).verb;
     let code_of = match &verb {
         Verb::Run(_) | Verb::Trace(_) => verbs::run::exit_code,
         Verb::Replay(args) if args.has_command() => verbs::run::exit_code,
         _ => |_: &anyhow::Error| FAILED,
     };
     exit_code(run(verb), code_of)
-}
-
-/// The same error about wrong arguments. Behind `--` of `brisk run` is a program, so what is put there is no argument
-/// for the program of an image.
-fn advised(mut error: clap::Error) -> clap::Error {
-    let is_run = launcher::own_arguments()
-        .next()
-        .is_some_and(|verb| verb == "run");
-    let tips = match error.get(ContextKind::Suggested) {
-        Some(ContextValue::StyledStrs(tips)) if is_run => tips.clone(),
-        _ => return error,
-    };
-    let advice = "to pass it to the program that an image starts by itself, put --args before it";
-    let tips = tips
-        .into_iter()
-        .map(|tip| match tip.to_string().contains("as a value, use") {
-            true => advice.into(),
-            false => tip,
-        });
-    error.insert(
-        ContextKind::Suggested,
-        ContextValue::StyledStrs(tips.collect()),
-    );
-    error
 }
 
 /// Runs `brisk`: starts a program that brisk has learned, or whose profile is named, or becomes `brisk-run` or `brisk-tools`.

@@ -525,8 +525,17 @@ fn packs_are_kept_within_the_limit_and_forgotten() {
             "{out}"
         );
         assert_eq!(list(stage).len(), 1);
-        let (code, out, _) = limit_of(&["100"]);
-        assert_eq!((code, out.as_str()), (Some(0), "at most 100 B, 0 B now\n"));
+        let (code, _, err) = limit_of(&["100"]);
+        let refused = "100 bytes have no room for anything, so brisk would forget all that it has learned; for that there is \
+                    brisk auto forget --all; say 100M for 100 MiB";
+        assert_eq!((code, err.contains(refused)), (Some(2), true), "{err}");
+        assert_eq!(list(stage).len(), 1);
+        let (code, out, err) = limit_of(&["1K"]);
+        assert_eq!(
+            (code, out.as_str()),
+            (Some(0), "at most 1.00 KiB, 0 B now\n")
+        );
+        assert_eq!(err, "forgot 1 launch that had no room any more\n");
         assert_eq!(list(stage).len(), 0);
         let (_, out, _) = limit_of(&["--default"]);
         assert_eq!(out, "at most 1.00 GiB, 0 B now\n");

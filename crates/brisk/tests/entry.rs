@@ -247,7 +247,7 @@ fn an_image_without_an_entry_says_what_to_type() {
     let (code, _, error) = run(&stage, &["app.img", "--size", "3"]);
     let tip =
         "  tip: to pass it to the program that an image starts by itself, put --args before it\n";
-    assert_eq!((code, error.contains(tip)), (2, true), "{error}");
+    assert_eq!((code, error.contains(tip)), (125, true), "{error}");
     assert!(!error.contains("'-- --size'"), "{error}");
     let (code, _, error) = run(&stage, &["app.img", "--", "--size"]);
     assert_eq!(

@@ -65,9 +65,32 @@ fn a_directory_in_place_of_an_image_is_packed_first() {
         &sandbox,
         "trace app/ -- true",
         125,
-        &said.replacen("app", "app/", 1),
+        "brisk: app/ is a directory: brisk trace --tree app/ -- CMD traces a command that reads from it\n",
     );
     assert_says(&sandbox, "run app.img --with app -- true", 125, said);
+}
+
+/// The likeliest mistake of somebody who wants to start an installed program.
+#[test]
+fn a_program_is_named_behind_two_hyphens() {
+    let sandbox = sandbox();
+    let tip = "\n  tip: to start a program where it is, put --auto -- before it: brisk run --auto -- ls -l\n";
+    for line in ["run --auto ls -l", "run ls -l", "run -- ls -l"] {
+        let said = run(&sandbox, line);
+        assert_eq!(
+            (said.code, said.stderr.contains(tip)),
+            (125, true),
+            "{line}: {said:?}"
+        );
+    }
+    let said = run(&sandbox, "run ls");
+    let advice =
+        "; to start a program from where it is, name it behind --: brisk run --auto -- ls\n";
+    assert_eq!(
+        (said.code, said.stderr.ends_with(advice)),
+        (125, true),
+        "{said:?}"
+    );
 }
 
 #[test]

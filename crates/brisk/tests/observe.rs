@@ -655,14 +655,25 @@ print(sorted(os.listdir("/proc/self/fd")) == before)
 
 #[test]
 fn killed_observers_harm_nobody() {
-    each_user(|given| {
+    kill_observers(30);
+}
+
+#[test]
+#[ignore = "torture: takes minutes"]
+fn five_hundred_killed_observers_harm_nobody() {
+    kill_observers(250);
+}
+
+/// For each kind of user, so many starts, at a moment of which an observer is killed.
+fn kill_observers(rounds: u64) {
+    each_user(move |given| {
         let stage = stage(given.user());
         fs::write(stage.path("writes.py"), WRITES).unwrap();
         let program = ["/usr/bin/python3", "writes.py"];
         let expected = stage.plainly(&program).stdout;
         let expected = String::from_utf8(expected).unwrap();
         let mut killed = 0;
-        for round in 0..30u64 {
+        for round in 0..rounds {
             // Nothing is known of it, so it is observed.
             fs::remove_dir_all(stage.path("home/brisk")).ok();
             let mut command = auto(&stage, &program);
@@ -855,6 +866,47 @@ fn the_dashes_that_are_missing_before_a_program_are_named() {
             );
             assert!(said.ends_with(&advice), "{said}");
         }
+    });
+}
+
+#[test]
+fn programs_are_linked_though_another_one_is_not_there() {
+    each_user(|given| {
+        let stage = stage(given.user());
+        let data = stage.path("home/data");
+        let jdk = stage.path("jdk");
+        fs::create_dir_all(jdk.join("bin")).unwrap();
+        fs::write(jdk.join("release"), "").unwrap();
+        for name in ["java", "tool"] {
+            fs::copy("/bin/echo", jdk.join("bin").join(name)).unwrap();
+        }
+        fs::rename(jdk.join("bin/tool"), stage.path("tool")).unwrap();
+        let links = data.join("brisk/bin");
+        let search = [&links, &jdk.join("bin"), &stage.path("")];
+        let search: Vec<_> = search.map(|path| path.to_str().unwrap()).into();
+        let search = format!("{}:/usr/bin:/bin", search.join(":"));
+        let mut on = stage.brisk(&["auto", "on", "nosuch", "java", "tool"]);
+        let on = on.env("PATH", &search).env("XDG_DATA_HOME", &data);
+        let output = on.output().unwrap();
+        let (links, real) = (links.display(), jdk.join("bin/java"));
+        let expected = format!(
+            "brisk: nosuch: there is no such program in PATH\n\
+             {links}/java now starts {} faster\n\
+             brisk: warning: scripts that find the JDK by `readlink -f` of java find brisk now; set JAVA_HOME={}\n\
+             {links}/tool now starts {} faster\n",
+            real.display(),
+            jdk.canonicalize().unwrap().display(),
+            stage.path("tool").display()
+        );
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said), (Some(2), expected));
+        // A link to a link is the program, too.
+        let other = stage.path("other");
+        std::os::unix::fs::symlink(format!("{links}/tool"), &other).unwrap();
+        let mut other = Command::new(&other);
+        let other = other.arg("stat").env("PATH", &search);
+        let output = other.env("XDG_DATA_HOME", &data).output().unwrap();
+        assert_eq!(output.stdout, b"stat\n", "{output:?}");
     });
 }
 

@@ -292,6 +292,19 @@ fn a_full_disk_leaves_the_old_file_and_no_other() {
             disk.join("copy/bin/app").exists(),
             "what was extracted stays"
         );
+        fs::remove_dir_all(disk.join("copy")).unwrap();
+        let list = || {
+            let mut list = stage.brisk(&["auto", "list"]);
+            said(&list.env("XDG_CACHE_HOME", &disk).output().unwrap()).2
+        };
+        let nothing = "nothing is learned yet; brisk run --auto -- PROGRAM learns from a start\n";
+        assert_eq!(list(), nothing);
+        fill(&disk, 0);
+        let warning = format!(
+            "brisk: warning: {} lies on a disk that is full, so brisk learns nothing more; free space or inodes there\n",
+            disk.join("brisk/hot").display()
+        );
+        assert_eq!(list(), [nothing, &warning].concat());
     });
 }
 

@@ -16,11 +16,13 @@ use brisk_mount::{
 };
 use clap::Subcommand;
 use indicatif::BinaryBytes;
+use rustix::fs::statvfs;
 use serde_json::{Value, json};
 
 use super::profile::percent;
 use super::replay::summary;
 use super::warm::summary as warm_summary;
+use crate::FAILED;
 use crate::answer::Answer;
 use crate::desktop_entries::{self, Entry, data_of_user};
 use crate::json;
@@ -114,10 +116,16 @@ struct ReplayArgs {
     quiet: bool,
 }
 
+/// The bytes that the record of a large program takes.
+const ROOM: u64 = 128 << 10;
+
+/// The least [`LimitArgs::size`] that needs no unit.
+const LEAST_WITHOUT_UNIT: u64 = 64 << 10;
+
 #[derive(Debug, clap::Args)]
 struct LimitArgs {
     /// The new limit: a number of bytes, or with K, M or G behind it of KiB, MiB or GiB.
-    #[arg(value_parser = parse_size)]
+    #[arg(value_parser = limit_of)]
     size: Option<u64>,
 
     /// Goes back to 1G.
@@ -250,41 +258,11 @@ fn on(programs: &[OsString]) -> anyhow::Result<Answer> {
     let links = data.join(LINKS);
     let brisk = beside("brisk").context("cannot find brisk's own file")?;
     fs::create_dir_all(&links).with_context(|| format!("cannot make {}", shown(&links)))?;
+    let mut answer = Answer::Yes;
     for program in programs {
-        let name = name_of(program)?;
-        let real = next_in_path(name)
-            .with_context(|| format!("{}: there is no such program in PATH", shown(name)))?;
-        let named = Path::new(program);
-        ensure!(
-            named == Path::new(name) || named.canonicalize().ok() == real.canonicalize().ok(),
-            "{}: the link would start {}, which is the first of this name in PATH; put {} before it in PATH, or name that one",
-            shown(program),
-            shown(&real),
-            shown(named.parent().unwrap_or(named))
-        );
-        let link = links.join(name);
-        if link.symlink_metadata().is_ok() {
-            ensure!(
-                is_link_to_brisk(&link),
-                "{}: is there already, and is no link to brisk; move it away",
-                shown(&link)
-            );
-            fs::remove_file(&link).with_context(|| format!("cannot replace {}", shown(&link)))?;
-        }
-        symlink(&brisk, &link).with_context(|| format!("cannot make {}", shown(&link)))?;
-        say(&format!(
-            "{} now starts {} faster",
-            shown(&link),
-            shown(&real)
-        ));
-        for entry in desktop_entries::make(name, &real, &link, &data)? {
-            match entry {
-                Entry::Made(file) => say(&format!("{} starts it from menus", shown(&file))),
-                Entry::IsOfUser(file) => say(&format!(
-                    "{}: is an entry of your own, and is left as it is",
-                    shown(&file)
-                )),
-            }
+        if let Err(error) = link(program, &brisk, &links, &data) {
+            say(&format!("brisk: {error:#}"));
+            answer = Answer::Exited(FAILED);
         }
     }
     if !is_first_in_path(&links) {
@@ -293,7 +271,62 @@ fn on(programs: &[OsString]) -> anyhow::Result<Answer> {
             shown(&links)
         ));
     }
-    Ok(Answer::Yes)
+    Ok(answer)
+}
+
+/// Makes the link of a program, and entries of menus that start it.
+fn link(program: &OsStr, brisk: &Path, links: &Path, data: &Path) -> anyhow::Result<()> {
+    let name = name_of(program)?;
+    let real = next_in_path(name)
+        .with_context(|| format!("{}: there is no such program in PATH", shown(name)))?;
+    let named = Path::new(program);
+    ensure!(
+        named == Path::new(name) || named.canonicalize().ok() == real.canonicalize().ok(),
+        "{}: the link would start {}, which is the first of this name in PATH; put {} before it in PATH, or name that one",
+        shown(program),
+        shown(&real),
+        shown(named.parent().unwrap_or(named))
+    );
+    let link = links.join(name);
+    if link.symlink_metadata().is_ok() {
+        ensure!(
+            is_link_to_brisk(&link),
+            "{}: is there already, and is no link to brisk; move it away",
+            shown(&link)
+        );
+        fs::remove_file(&link).with_context(|| format!("cannot replace {}", shown(&link)))?;
+    }
+    symlink(brisk, &link).with_context(|| format!("cannot make {}", shown(&link)))?;
+    say(&format!(
+        "{} now starts {} faster",
+        shown(&link),
+        shown(&real)
+    ));
+    for entry in desktop_entries::make(name, &real, &link, data)? {
+        match entry {
+            Entry::Made(file) => say(&format!("{} starts it from menus", shown(&file))),
+            Entry::IsOfUser(file) => say(&format!(
+                "{}: is an entry of your own, and is left as it is",
+                shown(&file)
+            )),
+        }
+    }
+    if let Some(home) = home_of_jdk(&real) {
+        warn(&format!(
+            "scripts that find the JDK by `readlink -f` of {} find brisk now; set JAVA_HOME={}",
+            shown(name),
+            shown(home)
+        ));
+    }
+    Ok(())
+}
+
+/// The directory of the JDK that a program belongs to: it has a file `release`, and programs in `bin`.
+fn home_of_jdk(program: &Path) -> Option<PathBuf> {
+    let real = program.canonicalize().ok()?;
+    let home = real.parent()?.parent()?;
+    let is_jdk = home.join("release").is_file() && home.join("bin/java").is_file();
+    is_jdk.then(|| home.to_owned())
 }
 
 /// Removes links of these names, and entries of menus that start them.
@@ -346,10 +379,27 @@ fn list(packs: &[LearnedPack], json: bool) -> anyhow::Result<Answer> {
         if packs.is_empty() {
             say("nothing is learned yet; brisk run --auto -- PROGRAM learns from a start");
         }
+        if let Some(path) = LearnedPacks::path_of_user()
+            .ok()
+            .filter(|path| is_full(path))
+        {
+            warn(&format!(
+                "{} lies on a disk that is full, so brisk learns nothing more; free space or inodes there",
+                shown(path)
+            ));
+        }
     }
     Ok(match packs.is_empty() {
         true => Answer::No,
         false => Answer::Yes,
+    })
+}
+
+/// Whether the filesystem of a directory has no room for one more record.
+fn is_full(directory: &Path) -> bool {
+    statvfs(directory).is_ok_and(|found| {
+        let is_limited = found.f_files > 0;
+        found.f_bavail.saturating_mul(found.f_frsize) < ROOM || (is_limited && found.f_favail == 0)
     })
 }
 
@@ -511,14 +561,32 @@ fn to_json(pack: &LearnedPack) -> Value {
 
 /// Says what everything may take, and what it takes.
 fn limit(packs: &LearnedPacks, args: &LimitArgs) -> anyhow::Result<Answer> {
+    let before = packs.list()?.len();
     if args.default || args.size.is_some() {
         packs.set_limit(args.size)?;
     }
     let limit = packs.limit()?.unwrap_or(LEARNED_LIMIT);
-    let taken = packs.list()?.iter().map(|pack| pack.bytes).sum::<u64>();
+    let left = packs.list()?;
+    let taken = left.iter().map(|pack| pack.bytes).sum::<u64>();
     let (limit, taken) = (BinaryBytes(limit), BinaryBytes(taken));
     writeln!(io::stdout(), "at most {limit}, {taken} now")?;
+    if let forgotten @ 1.. = before.saturating_sub(left.len()) {
+        let launches = count(forgotten as u64, "launch", "launches");
+        say(&format!("forgot {launches} that had no room any more"));
+    }
     Ok(Answer::Yes)
+}
+
+/// A size in bytes. A number without a unit is one of megabytes by mistake if it has no room for one launch.
+fn limit_of(text: &str) -> anyhow::Result<u64> {
+    let size = parse_size(text)?;
+    let is_without_unit = text.bytes().all(|byte| byte.is_ascii_digit());
+    ensure!(
+        size >= LEAST_WITHOUT_UNIT || !is_without_unit,
+        "{text} bytes have no room for anything, so brisk would forget all that it has learned; for that there is brisk auto \
+         forget --all; say {text}M for {text} MiB"
+    );
+    Ok(size)
 }
 
 /// Removes the packs of `image`, which is found by its name, or all packs.

@@ -32,6 +32,7 @@ use crate::entry::{Entry, Start};
 use crate::file_kind::check_hot_pack;
 use crate::known_launch::{self, start_or_warn};
 use crate::launch_name;
+use crate::launcher::next_in_path;
 use crate::messages::{count, say, warn};
 use crate::names::shown;
 use crate::path_hint::{HintedError, with_program};
@@ -365,12 +366,15 @@ pub fn start(
              hash of each from the file beside it, or --verify key"
         );
     }
-    let located = LocatedImage::of(args).map_err(|e| match args.auto && args.command.is_empty() {
-        true => anyhow!(
-            "{e:#}; to start a program from where it is, name it behind --: brisk run --auto -- {}",
-            shown(image)
-        ),
-        false => e,
+    let is_program = || !image.exists() && next_in_path(image.as_os_str()).is_some();
+    let located = LocatedImage::of(args).map_err(|e| {
+        match args.command.is_empty() && (args.auto || is_program()) {
+            true => anyhow!(
+                "{e:#}; to start a program from where it is, name it behind --: brisk run --auto -- {}",
+                shown(image)
+            ),
+            false => e,
+        }
     })?;
     if let (true, Some(Some(layer))) = (args.audit, &args.writable) {
         bail!(

@@ -19,6 +19,7 @@ use crate::answer::Answer;
 use crate::entry::{Entry, Start};
 use crate::image_args::{open_image, open_image_within, unlimited};
 use crate::messages::{count, say, warn};
+use crate::names::shown;
 use crate::output_file::check_output;
 use crate::path_hint::{with_program, with_program_of_directory};
 use crate::progress::Progress;
@@ -136,6 +137,12 @@ fn start_of(args: &Args, image: Option<&Image>) -> anyhow::Result<Start> {
 
 /// Runs the command, and writes the profile.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
+    if let Some(directory) = args.image.as_deref().filter(|path| path.is_dir()) {
+        let name = shown(directory);
+        bail!(
+            "{name} is a directory: brisk trace --tree {name} -- CMD traces a command that reads from it"
+        );
+    }
     // This starts no thread: recording works only in a process with one thread.
     let image = args
         .image
@@ -228,6 +235,16 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         false => bytes_of(&sources).ok(),
     };
     say(&summary(&profile, &output, whole));
+    if profile
+        .demand_by_root()
+        .iter()
+        .all(|demand| demand.files == 0)
+    {
+        warn(
+            "the command has read nothing of what was named, so the profile is of no use; name a program in it behind --, by \
+             a path with a slash",
+        );
+    }
     if outside >= MUCH {
         say(&out_of_reach(&profile, outside));
     }
