@@ -3,8 +3,15 @@
 mod looking;
 
 use brisk_mount::{KernelSupport, Support};
-use looking::{Place, assert_help};
+use looking::{Place, Said, assert_help};
 use serde_json::Value;
+
+/// brisk without what the user of the tests has learned.
+fn brisk(place: &Place, arguments: &[&str]) -> Said {
+    let mut command = place.command(arguments);
+    let output = command.env("XDG_CACHE_HOME", place.path("cache")).output();
+    output.expect("brisk can be started").into()
+}
 
 #[test]
 fn help() {
@@ -14,8 +21,8 @@ fn help() {
 #[test]
 fn words_and_json_say_the_same() {
     let place = Place::new();
-    let words = place.brisk(&["doctor"]);
-    let said = place.brisk(&["doctor", "--json"]);
+    let words = brisk(&place, &["doctor"]);
+    let said = brisk(&place, &["doctor", "--json"]);
     assert_eq!((words.code, words.err.as_str()), (said.code, ""));
     let report: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(report["usable"], said.code == Some(0));
@@ -62,4 +69,20 @@ fn words_and_json_say_the_same() {
         "{rates}"
     );
     assert_eq!(findings.len(), 28);
+}
+
+#[test]
+fn it_says_what_brisk_does_for_programs_that_it_has_learned() {
+    let place = Place::new();
+    // A program that reads too little.
+    for _ in 0..2 {
+        let started = brisk(&place, &["run", "--auto", "--", "sleep", "0.5"]);
+        assert_eq!(started.code, Some(0), "{started:?}");
+    }
+    let list = brisk(&place, &["auto", "list"]);
+    assert!(list.out.contains("/sleep, a program\n"), "{list:?}");
+    let words = brisk(&place, &["doctor"]);
+    let line = "no      start of sleep            it reads less than 2 MiB, so brisk cannot make it faster\n        \
+                -> nothing: brisk starts it plainly\n";
+    assert!(words.out.contains(line), "{words:?}");
 }

@@ -6,8 +6,11 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use brisk_io::measure_charge;
-use brisk_mount::{IoUring, KernelSupport, Reclaimer, Support, SystemState};
+use brisk_io::{Charge, measure_charge};
+use brisk_mount::{
+    IoUring, KernelSupport, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Reclaimer, Support,
+    SystemState,
+};
 use indicatif::BinaryBytes;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
@@ -124,7 +127,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let system = SystemState::probe();
     findings.extend(limits_of_sessions(&system));
     findings.extend(speeds(&support, &system));
-    findings.push(disk_rates());
+    let (rates, charge) = disk_rates();
+    findings.push(rates);
+    findings.extend(learned_starts(charge.as_ref()));
     let missing = |finding: &Finding| finding.needed && finding.state == State::No;
     let diagnosis = Diagnosis {
         usable: !findings.iter().any(missing),
@@ -260,27 +265,69 @@ fn decoding(support: &KernelSupport) -> Finding {
 const MEASURING: Duration = Duration::from_millis(200);
 
 /// The rates of the disk that brisk is installed on.
-fn disk_rates() -> Finding {
+fn disk_rates() -> (Finding, Option<Charge>) {
     let name = "rates of the disk";
     let measured = env::current_exe()
         .and_then(File::open)
         .and_then(|own| measure_charge(&[&own], MEASURING));
     match measured {
-        Ok(charge) => Finding::new(
-            name,
-            State::Ok,
-            format!(
+        Ok(charge) => {
+            let detail = format!(
                 "{:.0} MB/s in reads of 1 MiB, {} reads/s of 4 KiB, where brisk is installed",
                 charge.bytes_per_second.get() as f64 / 1e6,
                 charge.operations_per_second
-            ),
-        ),
+            );
+            (Finding::new(name, State::Ok, detail), Some(charge))
+        }
         Err(e) => {
             let e = e.to_string();
             let detail = format!("cannot measure it: {}", printable(&e));
-            Finding::new(name, State::Unknown, detail)
+            (Finding::new(name, State::Unknown, detail), None)
         }
     }
+}
+
+/// How many learned starts are told, those that were used last.
+const MOST_STARTS: usize = 8;
+
+/// What brisk can do here for programs that it has learned.
+fn learned_starts(charge: Option<&Charge>) -> Vec<Finding> {
+    let packs = LearnedPacks::path_of_user().and_then(|path| LearnedPacks::open(&path));
+    let Ok(packs) = packs.and_then(|packs| packs.list()) else {
+        return Vec::new();
+    };
+    let programs = packs.iter().filter(|pack| pack.of == LearnedOf::Program);
+    let told = programs.filter_map(|pack| learned_start(pack, charge));
+    told.take(MOST_STARTS).collect()
+}
+
+/// In one sentence, what brisk does for a start, or why it cannot help. None if the program did not start since it was learned.
+fn learned_start(pack: &LearnedPack, charge: Option<&Charge>) -> Option<Finding> {
+    let program = pack.image.as_deref()?.file_name()?;
+    let name = format!("start of {}", printable(&program.to_string_lossy()));
+    if let Some(why) = pack.left_alone {
+        let detail = match why {
+            LeftAlone::Short => "what it reads takes this disk less time than brisk itself does",
+            _ => "it reads less than 2 MiB, so brisk cannot make it faster",
+        };
+        let finding = Finding::new(name, State::No, detail);
+        return Some(finding.cure("nothing: brisk starts it plainly"));
+    }
+    let start = pack.last_start.filter(|start| start.all() > 0)?;
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    let mut detail = format!(
+        "its last start read {:.1} MB from the disk, of which brisk asked for {:.1} MB first",
+        megabytes(start.all()),
+        megabytes(start.ahead)
+    );
+    if let Some(charge) = charge {
+        let seconds = start.ahead as f64 / charge.bytes_per_second.get() as f64;
+        detail += &format!(
+            "; at the rate of this disk, that alone takes {:.0} ms",
+            seconds * 1e3
+        );
+    }
+    Some(Finding::new(name, State::Ok, detail))
 }
 
 /// Whether a system call worked when brisk tried it.
