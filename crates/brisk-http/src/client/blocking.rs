@@ -90,6 +90,10 @@ impl BlockingClient {
         };
         match shared.engine.begin(&asked, shared.now()) {
             Ok(Step::Answer(answer)) if !answer.status.is_redirection() => {
+        if shared.fetches.stored(&url).is_some() {
+            // A response that is being stored is waited for by the other client.
+            return None;
+        }
                 shared.counts.add_hit();
                 let mut response = shared.respond(answer, Some(&url));
                 response.extensions_mut().insert(ResponseUrl(url));

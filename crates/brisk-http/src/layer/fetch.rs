@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::cache_body::CacheBody;
 use super::directory::Directory;
 use super::fetch_error::{BoxError, FetchError};
-use super::fetches::{Fetched, News, Registered, Teller};
+use super::fetches::{Fetched, News, Registered, Storing, Teller};
 use super::long_body::LongBody;
 use super::request_body::RequestBody;
 use super::service::Shared;
@@ -245,11 +245,13 @@ impl Shared {
         } = keeping;
         let mut body = std::pin::pin!(body);
         let mut reading = Reading {
+            keep,
             hasher: BodyHasher::default(),
             found: 0,
             expected: len,
             is_kept: true,
             long: None,
+            storing: None,
         };
         let mut is_watched = true;
         let ended = loop {
@@ -295,8 +297,9 @@ impl Shared {
                     }
                 },
             };
-            self.store(keep, name, whole).await;
+            self.store(reading.keep, name, whole).await;
         }
+        drop(reading.storing);
     }
 
     async fn store(&self, keep: Keep, name: BodyName, whole: Whole) {
@@ -380,14 +383,6 @@ impl Watched<'_> {
         }
     }
 
-    /// Says that all of the response has come.
-    fn set_come(&self) {
-        match self {
-            Self::Registered(registered) => registered.teller.set_come(),
-            Self::Alone(teller) => teller.set_come(),
-        }
-    }
-
     /// Lets nobody join any more.
     fn close(&self) {
         if let Self::Registered(registered) = self {
@@ -397,15 +392,25 @@ impl Watched<'_> {
 }
 
 struct Reading {
+    keep: Keep,
     hasher: BodyHasher,
     found: u64,
     expected: Option<u64>,
     is_kept: bool,
     /// The body, once it is too long for memory.
     long: Option<LongBody>,
+    /// Set when all has come.
+    storing: Option<Storing>,
 }
 
 impl Reading {
+    /// All has come. It is said before a reader gets the last piece.
+    fn begin_storing(&mut self, shared: &Shared) {
+        if self.is_kept && self.storing.is_none() {
+            self.storing = Some(shared.fetches.begin_storing(self.keep.key()));
+        }
+    }
+
     /// Keeps a piece, too. A failure of the directory ends only that.
     async fn keep(&mut self, bytes: Bytes, shared: &Shared, spool: &Spool, watched: &Watched<'_>) {
         let kept = match &mut self.long {
@@ -439,7 +444,7 @@ impl Reading {
             return match self.expected.filter(|expected| self.found != *expected) {
                 Some(expected) => Err(FetchError::length(expected, self.found)),
                 None => {
-                    watched.set_come();
+                    self.begin_storing(shared);
                     Ok(false)
                 }
             };
@@ -452,7 +457,7 @@ impl Reading {
             return Err(FetchError::length(expected, self.found));
         }
         if self.expected == Some(self.found) {
-            watched.set_come();
+            self.begin_storing(shared);
         }
         self.hasher.update(&bytes);
         spool.push(bytes.clone());

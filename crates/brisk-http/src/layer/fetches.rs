@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use super::fetch_error::FetchError;
 use super::spool::Spool;
 use crate::decision::Failure;
 use crate::policy::Policy;
+use crate::target::Target;
 
 /// For how long nobody waits for the fetch of a URL whose response could not be shared.
 const ALONE_FOR: Duration = Duration::from_secs(30);
@@ -45,11 +45,6 @@ pub(crate) struct Fetched {
 pub(crate) struct Interest(watch::Receiver<Option<News>>);
 
 impl Interest {
-    /// Waits for the end of the fetch. Then what came is stored, if it is at all.
-    pub(crate) async fn ended(mut self) {
-        while self.0.changed().await.is_ok() {}
-    }
-
     /// Waits for what comes of the fetch. None: it ended without an answer.
     pub(crate) async fn news(&mut self) -> Option<News> {
         let news = self.0.wait_for(Option::is_some).await.ok()?;
@@ -61,15 +56,12 @@ impl Interest {
 #[derive(Debug, Clone)]
 pub(crate) struct Teller {
     news: watch::Sender<Option<News>>,
-    /// Whether all of the response has come.
-    has_come: Arc<AtomicBool>,
 }
 
 impl Teller {
     pub(crate) fn new() -> Self {
         Self {
             news: watch::Sender::new(None),
-            has_come: Arc::default(),
         }
     }
 
@@ -79,11 +71,6 @@ impl Teller {
 
     pub(crate) fn tell(&self, news: News) {
         self.news.send_replace(Some(news));
-    }
-
-    /// Says that all of the response has come, before anybody gets the last of it.
-    pub(crate) fn set_come(&self) {
-        self.has_come.store(true, Ordering::Release);
     }
 
     /// Waits until nobody is interested.
@@ -106,6 +93,8 @@ pub(crate) enum Part {
 pub(crate) struct Fetches {
     running: Mutex<HashMap<String, Teller>>,
     alone: Mutex<HashMap<String, Instant>>,
+    /// What has come whole and is being stored. For each URL, the one that came last.
+    storing: Mutex<HashMap<String, watch::Receiver<()>>>,
     tasks: watch::Sender<usize>,
 }
 
@@ -114,6 +103,7 @@ impl Fetches {
         Arc::new(Self {
             running: Mutex::default(),
             alone: Mutex::default(),
+            storing: Mutex::default(),
             tasks: watch::Sender::new(0),
         })
     }
@@ -137,12 +127,33 @@ impl Fetches {
         Part::Lead(registered, interest)
     }
 
-    /// The fetch of a URL whose response has come, and is being stored.
-    pub(crate) fn ending(&self, key: &str) -> Option<Interest> {
-        let running = self.running();
-        let teller = running.get(key)?;
-        let has_come = teller.has_come.load(Ordering::Acquire);
-        has_come.then(|| teller.interest())
+    fn storing(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<()>>> {
+        // Each change is one insertion or removal.
+        self.storing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that a response of a URL has come and is being stored. To be called before anybody gets the last of its body, so
+    /// that whoever has read it finds it stored.
+    pub(crate) fn begin_storing(self: &Arc<Self>, key: &str) -> Storing {
+        let (end, ended) = watch::channel(());
+        self.storing().insert(key.to_owned(), ended);
+        Storing {
+            fetches: Arc::clone(self),
+            key: key.to_owned(),
+            end,
+        }
+    }
+
+    /// What waits until a response that has come is stored. None: none of this URL is being stored.
+    pub(crate) fn stored(&self, url: &str) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let mut ended = {
+            let storing = self.storing();
+            if storing.is_empty() {
+                return None;
+            }
+            storing.get(Target::parse(url)?.as_str())?.clone()
+        };
+        Some(async move { while ended.changed().await.is_ok() {} })
     }
 
     /// Begins a fetch of a URL, unless one is running.
@@ -219,6 +230,25 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.tasks.send_modify(|count| *count -= 1);
+    }
+}
+
+/// A response that is being stored, until this is dropped.
+pub(crate) struct Storing {
+    fetches: Arc<Fetches>,
+    key: String,
+    end: watch::Sender<()>,
+}
+
+impl Drop for Storing {
+    fn drop(&mut self) {
+        let mut storing = self.fetches.storing();
+        let is_this = storing
+            .get(&self.key)
+            .is_some_and(|ended| self.end.subscribe().same_channel(ended));
+        if is_this {
+            storing.remove(&self.key);
+        }
     }
 }
 

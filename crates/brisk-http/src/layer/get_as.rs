@@ -95,6 +95,9 @@ impl<U> CacheService<U> {
         };
         if let Some(found) = self.shared.found::<T>(&wanted.request()) {
             return Ok(TableAnswer::Table(found));
+        if let Some(stored) = self.shared.fetches.stored(&wanted.url) {
+            stored.await;
+        }
         }
         for name in [
             RANGE,

@@ -134,6 +134,8 @@ impl Shared {
 /// 3. A body that is cut short, too long, or ends with an error is never stored, and its readers get the error.
 /// 4. A fetch ends when nobody wants it, unless little is left.
 /// 5. If the cache's directory fails, responses are passed on and not stored.
+/// 6. A request for a URL whose response has come waits until that is stored. So whoever has read a body and asks again gets a
+///    hit. The end of a body waits for no disk.
 ///
 /// # Errors
 ///
@@ -205,6 +207,16 @@ where
             let service = self.clone();
             let passing = async move { service.pass(wanted, body).await };
             return ResponseFuture(State::Waiting(Box::pin(passing)));
+        }
+        // Whoever has read a response to its end finds it stored. So this waits, and not the end of a body, which many get
+        // who never ask again.
+        if let Some(stored) = self.shared.fetches.stored(&wanted.url) {
+            let service = self.clone();
+            let looking = async move {
+                stored.await;
+                service.look(wanted).await
+            };
+            return ResponseFuture(State::Waiting(Box::pin(looking)));
         }
         let step = self
             .shared
@@ -337,21 +349,6 @@ impl<U> CacheService<U> {
         U: Upstream<B>,
         B: Body + Send + 'static,
     {
-        // What has come is stored in a moment. Who got it whole, and asks for a part or with conditions, finds it.
-        if !exchange.is_shareable()
-            && let Some(key) = exchange.key()
-            && let Some(interest) = self.shared.fetches.ending(key)
-        {
-            interest.ended().await;
-            match self.begin(&wanted).await {
-                Step::Answer(answer) => return Ok(self.hit(answer, &wanted)),
-                Step::AnswerAndRevalidate(answer, exchange) => {
-                    self.revalidate(&wanted, exchange);
-                    return Ok(self.hit(answer, &wanted));
-                }
-                Step::Ask(again) => exchange = again,
-            }
-        }
         for _ in 0..MOST_JOINED {
             let Some(key) = exchange.key().filter(|_| exchange.is_shareable()) else {
                 break;

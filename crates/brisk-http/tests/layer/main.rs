@@ -14,4 +14,5 @@ mod revalidation;
 mod setup;
 mod sharing;
 mod stale;
+mod storing;
 mod troubles;
