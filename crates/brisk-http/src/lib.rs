@@ -38,9 +38,10 @@ All are off by default.
 
 | feature | what it brings |
 |---|---|
-| `tower` | `CacheLayer`, the cache in front of any client of tower. `CacheService::get_as` keeps a table of yours in place of a body, and gives it back without a parse |
+| `tower` | `CacheLayer`, the cache in front of any client of tower. `WholeBody` reads a response as bytes or text. `CacheService::get_as` keeps a table of yours in place of a body, and gives it back without a parse |
 | `reqwest` | `Client`: reqwest with rustls below the layer, with retries, redirects that are cached hop by hop, a bound for each host, and progress |
 | `blocking` | `BlockingClient`, for programs without a runtime. It starts one only when a request is sent |
+| `json` | `WholeBody::json`: values of serde from bodies in JSON |
 | `reqwest-middleware` | `CacheMiddleware`, the layer as a middleware of that crate |
 
 # Rules
@@ -120,7 +121,7 @@ mod wire;
 
 pub use body_name::{BodyHasher, BodyName};
 #[cfg(feature = "blocking")]
-pub use client::{BlockingBody, BlockingClient};
+pub use client::{BlockingBody, BlockingClient, BlockingWholeBody};
 #[cfg(feature = "reqwest")]
 pub use client::{Client, ClientBuilder, Progress, ProgressStep, ResponseUrl, Retries};
 pub use credentials::Credentials;
@@ -130,9 +131,9 @@ pub use head::{Request, Response};
 pub use invalidation::invalidates;
 #[cfg(feature = "tower")]
 pub use layer::{
-    CacheBody, CacheLayer, CacheLayerBuilder, CacheService, FetchCounts, FetchError,
+    BodyError, CacheBody, CacheLayer, CacheLayerBuilder, CacheService, FetchCounts, FetchError,
     FetchErrorKind, RequestBody, ResponseFuture, TableAnswer, TableError, TableInput, TableOf,
-    TableOptions, TableSource, Upstream,
+    TableOptions, TableSource, Upstream, WholeBody,
 };
 #[cfg(feature = "reqwest-middleware")]
 pub use middleware::{CacheMiddleware, MiddlewareError};

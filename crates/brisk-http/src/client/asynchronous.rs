@@ -38,16 +38,15 @@ pub(crate) type Below = Retry<Attempts, Sender>;
 ///
 /// ```no_run
 /// use brisk_cache::{Cache, CacheOptions};
-/// use brisk_http::{Client, Options};
-/// # use http_body_util::BodyExt;
+/// use brisk_http::{Client, Options, WholeBody};
 ///
 /// # async fn example(directory: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
-/// // SAFETY: nothing but this crate writes to the directory.
-/// let cache = unsafe { Cache::open_mapped(directory, CacheOptions::new()) }?;
+/// let cache = Cache::open(directory, CacheOptions::new())?;
 /// let client = Client::build(cache, Options::private()).finish();
 /// let response = client.get("https://example.org/").await?;
 /// println!("{:?}", response.headers()["cache-status"]);
-/// let page = response.into_body().collect().await?.to_bytes();
+/// let page = response.text().await?;
+/// // What is being stored would be lost if the program ended now.
 /// client.idle().await;
 /// # Ok(())
 /// # }

@@ -9,7 +9,9 @@ use tokio::runtime::{Builder, Runtime};
 use super::asynchronous::{Client, ResponseUrl};
 use crate::engine::Step;
 use crate::head::Request;
-use crate::layer::{CacheBody, FetchError, TableAnswer, TableError, TableInput, TableOptions};
+use crate::layer::{
+    CacheBody, FetchError, TableAnswer, TableError, TableInput, TableOptions, joined,
+};
 
 /// A [`Client`] for programs without a runtime.
 ///
@@ -88,12 +90,12 @@ impl BlockingClient {
             url: &url,
             headers: request.headers(),
         };
-        match shared.engine.begin(&asked, shared.now()) {
-            Ok(Step::Answer(answer)) if !answer.status.is_redirection() => {
         if shared.fetches.stored(&url).is_some() {
             // A response that is being stored is waited for by the other client.
             return None;
         }
+        match shared.engine.begin(&asked, shared.now()) {
+            Ok(Step::Answer(answer)) if !answer.status.is_redirection() => {
                 shared.counts.add_hit();
                 let mut response = shared.respond(answer, Some(&url));
                 response.extensions_mut().insert(ResponseUrl(url));
@@ -198,15 +200,25 @@ impl BlockingBody {
     /// # Errors
     ///
     /// As [`BlockingBody::next_piece`].
-    pub fn into_bytes(mut self) -> Result<Bytes, FetchError> {
+    pub fn into_bytes(self) -> Result<Bytes, FetchError> {
+        Ok(self.all(u64::MAX)?.unwrap_or_default())
+    }
+
+    /// All of it. None if it has more than `most` bytes.
+    pub(crate) fn all(mut self, most: u64) -> Result<Option<Bytes>, FetchError> {
+        if self.body.size_hint().lower() > most {
+            return Ok(None);
+        }
         let mut pieces = Vec::new();
+        let mut found: u64 = 0;
         while let Some(piece) = self.next_piece()? {
+            found = found.saturating_add(piece.len() as u64);
+            if found > most {
+                return Ok(None);
+            }
             pieces.push(piece);
         }
-        Ok(match <[Bytes; 1]>::try_from(pieces) {
-            Ok([only]) => only,
-            Err(pieces) => pieces.concat().into(),
-        })
+        Ok(Some(joined(pieces)))
     }
 }
 

@@ -6,6 +6,8 @@
 mod asynchronous;
 #[cfg(feature = "blocking")]
 mod blocking;
+#[cfg(feature = "blocking")]
+mod blocking_whole_body;
 mod hosts;
 mod progress;
 mod redirect;
@@ -17,5 +19,7 @@ mod trust;
 pub use asynchronous::{Client, ClientBuilder, ResponseUrl};
 #[cfg(feature = "blocking")]
 pub use blocking::{BlockingBody, BlockingClient};
+#[cfg(feature = "blocking")]
+pub use blocking_whole_body::BlockingWholeBody;
 pub use progress::{Progress, ProgressStep};
 pub use retries::Retries;

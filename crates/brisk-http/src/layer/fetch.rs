@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brisk_cache::{Hit, Pending};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
 use http_body::Body;
@@ -553,16 +553,38 @@ where
     UB: Body<Data = Bytes>,
     UB::Error: Into<BoxError>,
 {
-    let mut body = std::pin::pin!(body);
-    let mut all = BytesMut::new();
-    while let Some(piece) = next_piece(body.as_mut(), most).await.ok()? {
-        all.extend_from_slice(&piece.unwrap_or_default());
-        if all.len() as u64 > MOST_REST {
-            return None;
-        }
+    let all = all_of(body, MOST_REST, most).await.ok()??;
+    len.is_none_or(|len| len == all.len() as u64).then_some(all)
+}
+
+/// All of a body, in which nothing may pause longer than `pause`. None if it has more than `most` bytes.
+pub(crate) async fn all_of<UB>(
+    body: UB,
+    most: u64,
+    pause: Option<Duration>,
+) -> Result<Option<Bytes>, FetchError>
+where
+    UB: Body<Data = Bytes>,
+    UB::Error: Into<BoxError>,
+{
+    // If it says how long it is, nothing has to be read.
+    if body.size_hint().lower() > most {
+        return Ok(None);
     }
-    len.is_none_or(|len| len == all.len() as u64)
-        .then(|| all.freeze())
+    let mut body = std::pin::pin!(body);
+    let mut pieces = Vec::new();
+    let mut found: u64 = 0;
+    while let Some(piece) = next_piece(body.as_mut(), pause).await? {
+        let Some(bytes) = piece else {
+            continue;
+        };
+        found = found.saturating_add(bytes.len() as u64);
+        if found > most {
+            return Ok(None);
+        }
+        pieces.push(bytes);
+    }
+    Ok(Some(joined(pieces)))
 }
 
 pub(crate) fn joined(pieces: Vec<Bytes>) -> Bytes {

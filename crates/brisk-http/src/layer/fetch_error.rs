@@ -47,7 +47,11 @@ enum Cause {
 
 impl FetchError {
     pub(crate) fn upstream(error: impl Into<BoxError>) -> Self {
-        Self(Arc::new(Cause::Upstream(error.into())))
+        match error.into().downcast::<Self>() {
+            // The origin is a cache in front of another one.
+            Ok(own) => *own,
+            Err(error) => Self(Arc::new(Cause::Upstream(error))),
+        }
     }
 
     /// No head came.

@@ -1,7 +1,6 @@
 //! Tables that are made of bodies once, and found in their place.
 
 use std::io;
-use std::pin::pin;
 
 use brisk_cache::{Flight, Hit, Stored};
 use bytes::Bytes;
@@ -13,7 +12,7 @@ use http_body::Body;
 use tokio::task::spawn_blocking;
 
 use super::directory::Directory;
-use super::fetch::{Carried, joined, next_piece};
+use super::fetch::{Carried, all_of};
 use super::fetch_error::{BoxError, FetchError};
 use super::service::{CacheService, Shared, Wanted};
 use super::table_answer::{Head, Table, TableAnswer, TableError, TableOf, TableSource};
@@ -24,6 +23,9 @@ use crate::engine::{Answer, Engine, Exchange, Keep, Step};
 use crate::head::Request;
 use crate::storage::{Storage, policies_key};
 use crate::target::Target;
+
+/// The most bytes of a body that is read into memory, by default.
+pub(crate) const MOST_BODY: u64 = 128 << 20;
 
 /// How [`CacheService::get_as`] treats bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +40,7 @@ pub struct TableOptions {
 impl Default for TableOptions {
     fn default() -> Self {
         Self {
-            most_body: 128 << 20,
+            most_body: MOST_BODY,
             keep_body: false,
         }
     }
@@ -93,11 +95,11 @@ impl<U> CacheService<U> {
             headers: head.headers,
             extensions: head.extensions,
         };
-        if let Some(found) = self.shared.found::<T>(&wanted.request()) {
-            return Ok(TableAnswer::Table(found));
         if let Some(stored) = self.shared.fetches.stored(&wanted.url) {
             stored.await;
         }
+        if let Some(found) = self.shared.found::<T>(&wanted.request()) {
+            return Ok(TableAnswer::Table(found));
         }
         for name in [
             RANGE,
@@ -431,22 +433,12 @@ where
     if expected.is_some_and(|expected| expected > most) {
         return Err(TableError::TooLong { most });
     }
-    let mut body = pin!(body);
-    let mut pieces = Vec::new();
-    let mut found: u64 = 0;
-    let pause = shared.options.body_timeout;
-    while let Some(piece) = next_piece(body.as_mut(), pause).await? {
-        let Some(bytes) = piece else {
-            continue;
-        };
-        found = found.saturating_add(bytes.len() as u64);
-        if found > most {
-            return Err(TableError::TooLong { most });
-        }
-        pieces.push(bytes);
-    }
+    let Some(all) = all_of(body, most, shared.options.body_timeout).await? else {
+        return Err(TableError::TooLong { most });
+    };
+    let found = all.len() as u64;
     match expected.filter(|expected| *expected != found) {
         Some(expected) => Err(FetchError::length(expected, found).into()),
-        None => Ok(joined(pieces)),
+        None => Ok(all),
     }
 }

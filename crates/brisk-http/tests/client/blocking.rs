@@ -1,15 +1,16 @@
-//! The client of programs without a runtime. No other test makes one, because this counts its threads.
+//! The client of programs without a runtime. No test beside these makes one, because one counts its threads.
 
 use std::fs;
 use std::io::Read;
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
 use crate::origin::{Backwards, Origin, backwards, response};
+use crate::whole_body::{CASES, Numbers, answer, said};
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{
-    BlockingClient, Client, FetchErrorKind, Options, TableAnswer, TableInput, TableOptions,
-    TableSource,
+    BlockingClient, BlockingWholeBody, Client, FetchErrorKind, Options, TableAnswer, TableInput,
+    TableOptions, TableSource,
 };
 use http::Request;
 
@@ -31,6 +32,7 @@ fn start() -> (String, mpsc::Sender<()>, thread::JoinHandle<usize>) {
                     "",
                 ),
                 "/long" => response(200, &[("cache-control", "max-age=60")], vec![7; 3 << 20]),
+                path if CASES.iter().any(|case| case.path == path) => answer(path),
                 path => response(200, &[("cache-control", "max-age=60")], path.to_owned()),
             }
         }));
@@ -57,8 +59,11 @@ fn wait_for_threads() {
     }
 }
 
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 #[test]
 fn a_program_whose_answers_are_stored_starts_no_runtime() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let (origin, end, thread) = start();
     let home = tempfile::tempdir().unwrap();
     let client = || {
@@ -150,4 +155,34 @@ fn a_program_whose_answers_are_stored_starts_no_runtime() {
     assert_eq!(thread.join().unwrap(), 4);
     let e = second.get(&format!("{origin}/gone")).unwrap_err();
     assert_eq!(e.kind(), FetchErrorKind::Upstream);
+}
+
+#[test]
+fn a_program_without_a_runtime_reads_bytes_text_and_json() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let (origin, end, thread) = start();
+    let home = tempfile::tempdir().unwrap();
+    let cache = Cache::open(home.path(), CacheOptions::new()).unwrap();
+    let client = BlockingClient::from(Client::build(cache, Options::private()).finish());
+    for case in CASES {
+        let get = || client.get(&format!("{origin}{}", case.path)).unwrap();
+        let text = said(get().text());
+        assert_eq!(text.as_deref().map_err(String::as_str), case.text);
+        let json = said(get().json::<Numbers>());
+        let one = json.as_ref().map(|numbers| numbers["one"]);
+        assert_eq!(one.map_err(String::as_str), case.json);
+        let len = get().bytes().unwrap().len() as u64;
+        assert_eq!(get().at_most(len).bytes().unwrap().len() as u64, len);
+        assert_eq!(
+            said(get().at_most(len - 1).bytes()).unwrap_err(),
+            format!(
+                "the body has more than the {} bytes that are allowed; allow more with at_most()",
+                len - 1
+            )
+        );
+    }
+    drop(client);
+    drop(end);
+    // Each case was fetched once, and read from the cache right after.
+    assert_eq!(thread.join().unwrap(), CASES.len());
 }

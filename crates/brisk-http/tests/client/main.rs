@@ -4,3 +4,4 @@ mod asynchronous;
 mod blocking;
 mod origin;
 mod tables;
+mod whole_body;
