@@ -138,7 +138,8 @@ impl Cache {
     ///
     /// [`io::ErrorKind::InvalidInput`] if the key has no bytes or more than 32 KiB, or if the value is larger than a
     /// quarter of the limit. [`io::ErrorKind::TimedOut`] if another process has the lock for longer than
-    /// [`CacheOptions::write_wait`]. Otherwise those of the system. Then the value is either stored or not, and the
+    /// [`CacheOptions::write_wait`]. [`io::ErrorKind::StorageFull`] if the disk is full, and removing the oldest entries does
+    /// not make enough room. Otherwise those of the system. Then the value is either stored or not, and the
     /// cache is whole.
     pub fn insert(&self, key: &[u8], value: &[u8], about: About) -> io::Result<()> {
         self.store.insert(new(key, value, about))

@@ -6,7 +6,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use brisk_io::{ByteSource, coarse_seconds};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fchmod, fstat, openat, statat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fchmod, fstat, fstatvfs, openat, statat,
+};
 use rustix::io::Errno;
 
 use crate::format::index_header::MAGIC;
@@ -115,6 +117,13 @@ pub(crate) fn unnamed_path(file: BorrowedFd<'_>) -> String {
 pub(crate) struct Listed {
     pub(crate) name: Name,
     pub(crate) len: u64,
+}
+
+/// What is free on a disk.
+pub(crate) struct Free {
+    pub(crate) bytes: u64,
+    /// Whether there is room for another file.
+    pub(crate) has_files: bool,
 }
 
 /// The time at which a name of a directory came or went, in seconds since 1970 and nanoseconds.
@@ -363,6 +372,15 @@ impl Directory {
             }
         }
         Ok(found)
+    }
+
+    /// What is free on its disk for this user.
+    pub(crate) fn free(&self) -> io::Result<Free> {
+        let stat = fstatvfs(&self.fd).map_err(|e| self.told(".", e.into()))?;
+        Ok(Free {
+            bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+            has_files: stat.f_files == 0 || stat.f_favail > 0,
+        })
     }
 
     /// Says which file an error is about.

@@ -1,4 +1,4 @@
-//! Keeping a cache within its limit: whole files go, oldest first.
+//! Keeping a cache within its limit and on its disk: whole files go, oldest first.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,7 +8,8 @@ use crate::directory::FileId;
 use crate::format::UNIT;
 use crate::format::digest::Digest;
 use crate::format::slot::{Kind, Slot};
-use crate::index::Found;
+use crate::index::{Found, is_full};
+use crate::insertion::TRIES;
 use crate::recovery::Aged;
 use crate::segment::{Reading, Segment, file_name};
 use crate::store::Store;
@@ -23,6 +24,8 @@ const BATCH_TIME: Duration = Duration::from_millis(5);
 pub(crate) struct Eviction {
     /// After copies of so many bytes, a batch ends.
     batch_bytes: u64,
+    /// The most bytes that all files may have in the end.
+    most_bytes: u64,
     listing: Listing,
     /// How often the files were listed. Values that were used get a second chance, until nothing else is left: then they are
     /// listed for the second time.
@@ -65,6 +68,69 @@ impl Store {
         Ok(())
     }
 
+    /// Runs `work`, which does not hold the lock and wants so many bytes of the disk. If the disk is full, the oldest files go, as
+    /// they do at the limit, and it is run again.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`. If the disk is still full, the error also says how many bytes are wanted.
+    pub(crate) fn with_room_on_disk<R>(
+        &self,
+        wanted: u64,
+        mut work: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        let (mut given_up, mut tries): (u64, _) = (0, 0);
+        loop {
+            let full = match work() {
+                Err(e) if is_full(&e) => e,
+                done => return done,
+            };
+            let freed = match tries < TRIES {
+                true => self.make_room_on_disk(wanted, full.kind())?,
+                false => 0,
+            };
+            if freed == 0 {
+                return Err(io::Error::new(
+                    full.kind(),
+                    format!(
+                        "{full}; {wanted} bytes are wanted, and removing the oldest entries has given {given_up}; make room on \
+                         this disk, or put the cache on another one"
+                    ),
+                ));
+            }
+            given_up = given_up.saturating_add(freed);
+            tries += 1;
+        }
+    }
+
+    /// Removes the oldest files until they have so many bytes less. The active segment goes only if nothing else is left.
+    /// Returns how many bytes are gone: 0 if that would not help.
+    fn make_room_on_disk(&self, wanted: u64, why: io::ErrorKind) -> io::Result<u64> {
+        let bytes = || self.locked(Wait::Bounded, |locked| Ok(locked.state.bytes));
+        let before = bytes()?;
+        let free = self.directory.free()?;
+        // What a filesystem takes for itself, such as maps of blocks, is a small part of what it gives.
+        let has_room = free.has_files && free.bytes / 2 >= wanted;
+        // A quota is not seen in what is free.
+        let is_quota = why == io::ErrorKind::QuotaExceeded;
+        if (has_room && !is_quota) || free.bytes.saturating_add(before) < wanted {
+            return Ok(0);
+        }
+        let evict = || {
+            let mut eviction = Eviction::new(BATCH_BYTES);
+            eviction.most_bytes = before.saturating_sub(wanted);
+            while self.evict_batch(&mut eviction, 0)? {}
+            Ok::<_, io::Error>(before.saturating_sub(bytes()?))
+        };
+        match evict()? {
+            0 => {
+                self.locked(Wait::Bounded, |locked| locked.close_active())?;
+                evict()
+            }
+            freed => Ok(freed),
+        }
+    }
+
     /// Does a part of an eviction with the lock. Returns whether something is left to do.
     pub(crate) fn evict_batch(&self, eviction: &mut Eviction, needed: u64) -> io::Result<bool> {
         loop {
@@ -81,6 +147,7 @@ impl Eviction {
     pub(crate) fn new(batch_bytes: u64) -> Self {
         Self {
             batch_bytes,
+            most_bytes: u64::MAX,
             listing: Listing::NotYet,
             listed: 0,
             emptied: None,
@@ -124,7 +191,7 @@ impl Eviction {
                 end_victim(locked, &victim);
                 continue;
             }
-            if locked.spare()? >= needed {
+            if locked.spare()? >= needed && locked.state.bytes <= self.most_bytes {
                 return Ok(false);
             }
             let Some(&victim) = locked.oldest().front() else {

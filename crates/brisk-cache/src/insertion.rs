@@ -24,7 +24,7 @@ const GATHERED: usize = 64 << 10;
 /// The first length of a segment. It doubles.
 pub(crate) const FIRST_LEN: u64 = 1 << 20;
 /// How often room is made for one value before it is given up: others may take the room meanwhile.
-const TRIES: usize = 8;
+pub(crate) const TRIES: usize = 8;
 
 /// A value to insert.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +64,9 @@ enum Outcome {
     /// This index is too narrow, and large.
     Narrow(FileId),
 }
+
+/// Where a record goes in the active segment, and where a lease behind it begins and ends if that is new.
+type Taken = (u64, Option<(u64, u64)>);
 
 /// A value in a file of its own, without its final name.
 pub(crate) struct Prepared {
@@ -119,7 +122,8 @@ impl Store {
         layout: Layout,
         instead: Instead<'_>,
     ) -> io::Result<bool> {
-        self.try_insert(|locked, waits| {
+        let on_disk = FIRST_LEN.min(self.segment_len);
+        self.try_insert(on_disk, |locked, waits| {
             let minute = now();
             let Some(at) = locked.place_for(new.key, waits)? else {
                 return Ok(Outcome::Narrow(locked.index.id));
@@ -144,7 +148,8 @@ impl Store {
         (key, bucket): (&[u8], u16),
         instead: Instead<'_>,
     ) -> io::Result<bool> {
-        self.try_insert(|locked, waits| {
+        // Its bytes are there. It wants a name.
+        self.try_insert(PAGE, |locked, waits| {
             let minute = now();
             let spare = locked.spare()?;
             if spare < prepared.len {
@@ -176,15 +181,19 @@ impl Store {
         })
     }
 
-    /// Runs `work` until it is done, or the entry has changed. Returns whether it is done. The second argument of `work`
-    /// says whether it may wait for a large index to be doubled.
+    /// Runs `work`, which wants `on_disk` bytes of the disk, until it is done, or the entry has changed. Returns whether it is
+    /// done. The second argument of `work` says whether it may wait for a large index to be doubled.
     fn try_insert(
         self: &Arc<Self>,
+        on_disk: u64,
         mut work: impl FnMut(&mut Locked<'_>, bool) -> io::Result<Outcome>,
     ) -> io::Result<bool> {
         let mut waits = true;
         for _ in 0..TRIES {
-            match self.locked(Wait::Bounded, |locked| work(locked, waits))? {
+            let outcome = self.with_room_on_disk(on_disk, || {
+                self.locked(Wait::Bounded, |locked| work(locked, waits))
+            });
+            match outcome? {
                 Outcome::Done { crowded } => {
                     if crowded {
                         self.make_room(self.segment_len)?;
@@ -193,7 +202,9 @@ impl Store {
                 }
                 Outcome::Changed => return Ok(false),
                 Outcome::NoRoom(needed) => self.make_room(needed)?,
-                Outcome::Narrow(index) => waits = self.double_index(index)?,
+                Outcome::Narrow(index) => {
+                    waits = self.with_room_on_disk(on_disk, || self.double_index(index))?;
+                }
             }
         }
         Err(io::Error::new(
@@ -211,9 +222,13 @@ impl Store {
         let layout = Layout::of(Kind::Alone, new.key.len(), new.value.len() as u64);
         let layout = layout.ok_or(io::ErrorKind::InvalidInput)?;
         let (head, record) = encode_head(&layout, number, new.fingerprint, new.key, new.value);
-        let unfinished = Unfinished::create(self, number)?;
-        unfinished.reserve(0, file_len(&layout))?;
-        unfinished.write(UNIT + layout.value as u64, new.value)?;
+        let len = file_len(&layout);
+        let unfinished = self.with_room_on_disk(len, || {
+            let unfinished = Unfinished::create(self, number)?;
+            unfinished.reserve(0, len)?;
+            unfinished.write(UNIT + layout.value as u64, new.value)?;
+            Ok(unfinished)
+        })?;
         self.seal(unfinished, number, &layout, &head, record)
     }
 
@@ -233,8 +248,11 @@ impl Store {
             number,
             sequence,
         };
-        unfinished.write(0, &header.encode())?;
-        unfinished.write(UNIT, head)?;
+        // A value that arrived may have nothing before it.
+        self.with_room_on_disk(PAGE, || {
+            unfinished.write(0, &header.encode())?;
+            unfinished.write(UNIT, head)
+        })?;
         if self.options.durability == crate::Durability::Durable {
             unfinished.sync()?;
         }
@@ -327,30 +345,8 @@ impl Locked<'_> {
     ) -> io::Result<Option<Put>> {
         let room = layout.room().ok_or(io::ErrorKind::InvalidInput)?;
         let bytes = u64::from(room) * UNIT;
-        if !self.has_room(bytes)? {
-            if self.spare()? < self.store.segment_len {
-                return Ok(None);
-            }
-            self.begin_segment(FIRST_LEN.min(self.store.segment_len))?;
-        }
-        let mut lease = None;
-        let start = match self.take_leased(bytes) {
-            Some(start) => start,
-            None => {
-                // Always the tail, though a lease may have room before it: then a ledger that is older than the segment
-                // names the start of a record, which is not zero, and nobody believes that ledger.
-                let start = self.state.tail;
-                let end = start.saturating_add(bytes);
-                let until = self.end_of_lease(bytes, end)?;
-                self.reserve(until)?;
-                if bytes >= LARGE {
-                    self.cache_ahead(start..until)?;
-                }
-                // Once this is saved, the range is this writer's, whatever happens.
-                self.state.tail = until;
-                lease = Some((end, until));
-                start
-            }
+        let Some((start, lease)) = self.take_room(bytes)? else {
+            return Ok(None);
         };
         let segment = self.state.active;
         let (mut head, record) = encode_head(layout, segment, new.fingerprint, new.key, new.value);
@@ -384,6 +380,41 @@ impl Locked<'_> {
             self.sync_active()?;
         }
         Ok(Some(put))
+    }
+
+    /// Takes room for a record in the active segment, or in a new one. None if no segment has room.
+    fn take_room(&mut self, bytes: u64) -> io::Result<Option<Taken>> {
+        if self.has_room(bytes)? {
+            match self.take_active(bytes) {
+                // A new segment is short, and takes less of a full disk than this one to grow.
+                Err(e) if is_full(&e) => {}
+                taken => return taken.map(Some),
+            }
+        }
+        if self.spare()? < self.store.segment_len {
+            return Ok(None);
+        }
+        self.begin_segment(FIRST_LEN.min(self.store.segment_len))?;
+        self.take_active(bytes).map(Some)
+    }
+
+    /// As [`take_room`](Self::take_room), in the active segment.
+    fn take_active(&mut self, bytes: u64) -> io::Result<Taken> {
+        if let Some(start) = self.take_leased(bytes) {
+            return Ok((start, None));
+        }
+        // Always the tail, though a lease may have room before it: then a ledger that is older than the segment
+        // names the start of a record, which is not zero, and nobody believes that ledger.
+        let start = self.state.tail;
+        let end = start.saturating_add(bytes);
+        let until = self.end_of_lease(bytes, end)?;
+        self.reserve(until)?;
+        if bytes >= LARGE {
+            self.cache_ahead(start..until)?;
+        }
+        // Once this is saved, the range is this writer's, whatever happens.
+        self.state.tail = until;
+        Ok((start, Some((end, until))))
     }
 
     /// Waits until the active segment is on the disk. If that fails, nobody knows what is there, and the segment is
@@ -570,8 +601,12 @@ impl Locked<'_> {
             return Ok(false);
         }
         let place = Place::Same(at, *slot);
-        let Some(put) = self.append(&new, &checked.layout, &place)? else {
-            return Ok(false);
+        let put = match self.append(&new, &checked.layout, &place) {
+            Ok(Some(put)) => put,
+            Ok(None) => return Ok(false),
+            // The file that is about to go makes room.
+            Err(e) if is_full(&e) => return Ok(false),
+            Err(e) => return Err(e),
         };
         let copied = slot_of(&put, slot.digest, slot.bucket, (slot.written, slot.used));
         self.write_slot(at, &copied)?;

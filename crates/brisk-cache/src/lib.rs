@@ -37,7 +37,8 @@ assert!(cache.get(b"https://example.org/none")?.is_none());
    the first hit in a file maps it, and later ones take no system call, unless a use is to be
    [noted](CacheOptions::note_use_after). Every ten minutes, one hit gives up the maps of files that are gone.
 4. The files have at most as many bytes as the [limit](CacheOptions::limit) says, beside large values that are just being
-   written. The oldest go first; entries that were used are copied forward.
+   written. The oldest go first; entries that were used are copied forward. They also go where the disk is full below the
+   limit.
 5. A [`Hit`] stays as it is while its entry is replaced, evicted or removed.
 6. Handles work on in forked children, which hold no lock of their parents.
 

@@ -10,7 +10,7 @@ use crate::About;
 use crate::format::record::{ChunkChecks, Layout, WHOLE, encode_chunked_head};
 use crate::format::slot::Kind;
 use crate::format::{PAGE, UNIT};
-use crate::insertion::{Instead, New, check_names, file_len};
+use crate::insertion::{FIRST_LEN, Instead, New, check_names, file_len};
 use crate::random;
 use crate::store::Store;
 use crate::unfinished::Unfinished;
@@ -169,19 +169,27 @@ impl Pending {
         let number = random::number()?;
         let layout = Layout::of(Kind::Alone, USUAL_KEY, expected_len);
         let start = layout.map_or(PAGE, |layout| UNIT + layout.value as u64);
-        let unfinished = Unfinished::create(&self.store, number)?;
-        let mut reserved = 0;
-        if let Some(layout) = layout.filter(|_| expected_len > self.store.most_shared) {
-            reserved = file_len(&layout);
-            unfinished.reserve(0, reserved)?;
-        }
+        let reserved = match layout.filter(|_| expected_len > self.store.most_shared) {
+            Some(layout) => file_len(&layout),
+            None => 0,
+        };
         let mut checks = ChunkChecks::new(number);
-        if let Bytes::Memory(bytes) = &*self.shared.bytes()
-            && !bytes.is_empty()
-        {
-            unfinished.write(start, bytes)?;
-            checks.update(bytes);
-        }
+        let begin = |come: &[u8]| {
+            let unfinished = Unfinished::create(&self.store, number)?;
+            if reserved > 0 {
+                unfinished.reserve(0, reserved)?;
+            }
+            unfinished.write(start, come)?;
+            Ok(unfinished)
+        };
+        let unfinished = match &*self.shared.bytes() {
+            Bytes::Memory(come) => {
+                checks.update(come);
+                let wanted = reserved.max(FIRST_LEN);
+                self.store.with_room_on_disk(wanted, || begin(come))?
+            }
+            Bytes::File(..) => return Err(io::ErrorKind::AlreadyExists.into()),
+        };
         let file = Arc::clone(unfinished.file());
         *self.bytes_mut() = Bytes::File(file, start);
         Ok(self.streamed.insert(Streamed {
@@ -219,8 +227,8 @@ impl Pending {
     /// # Errors
     ///
     /// [`io::ErrorKind::InvalidInput`] if the value gets longer than a quarter of the limit.
-    /// [`io::ErrorKind::StorageFull`] if the disk is full. Otherwise those of the system. Then none of the bytes were
-    /// added, and the same can be tried again.
+    /// [`io::ErrorKind::StorageFull`] if the disk is full and the oldest entries do not make enough room. Otherwise those of
+    /// the system. Then none of the bytes were added, and the same can be tried again.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.shared.check_process()?;
         if bytes.is_empty() {
@@ -234,12 +242,14 @@ impl Pending {
                 memory.extend_from_slice(bytes);
             }
         } else {
+            let store = Arc::clone(&self.store);
             let streamed = match &mut self.streamed {
                 Some(streamed) => streamed,
                 None => self.begin_file(0)?,
             };
             let at = streamed.start.saturating_add(before);
-            streamed.unfinished.write(at, bytes)?;
+            let wanted = FIRST_LEN.max(bytes.len() as u64);
+            store.with_room_on_disk(wanted, || streamed.unfinished.write(at, bytes))?;
             streamed.checks.update(bytes);
         }
         self.shared.len.store(len, Ordering::Release);
@@ -308,13 +318,17 @@ impl Streamed {
         if self.start == start && self.reserved <= len {
             let reserved = value.end.max(self.reserved);
             if reserved < len {
-                self.unfinished.reserve(reserved, len)?;
+                store
+                    .with_room_on_disk(len - reserved, || self.unfinished.reserve(reserved, len))?;
             }
             return Ok((self.unfinished, checks));
         }
-        let copy = Unfinished::create(store, random::number()?)?;
-        copy.reserve(0, len)?;
-        copy.copy(&self.unfinished, value, start)?;
+        let copy = store.with_room_on_disk(len, || {
+            let copy = Unfinished::create(store, random::number()?)?;
+            copy.reserve(0, len)?;
+            copy.copy(&self.unfinished, value.clone(), start)?;
+            Ok(copy)
+        })?;
         Ok((copy, checks))
     }
 }

@@ -662,6 +662,13 @@ impl Locked<'_> {
         Ok(())
     }
 
+    /// Lets nobody append to the active segment any more, and does not keep its file open.
+    pub(crate) fn close_active(&mut self) -> io::Result<()> {
+        self.state.active = 0;
+        self.writer.active = None;
+        self.save()
+    }
+
     pub(crate) fn set_active(&mut self, number: u64, file: File, len: u64) {
         self.writer.active = Some(Active { number, file, len });
     }
