@@ -27,24 +27,23 @@ use crate::{About, Cache, Hit, OwnedArchive, StoredArchive};
 /// # Example
 ///
 /// ```
-/// use brisk_cache::{Cache, CacheOptions, StoredArchive, fingerprint};
+/// use brisk_cache::{Cache, CacheOptions, Layout, StoredArchive};
 /// use rkyv::{Archive, Serialize};
 ///
-/// #[derive(Archive, Serialize)]
+/// #[derive(Archive, Layout, Serialize)]
 /// struct Page {
 ///     title: String,
 ///     links: Vec<String>,
 /// }
 ///
 /// impl StoredArchive for Page {
-///     const FINGERPRINT: u64 = fingerprint("page 1: title String, links Vec<String>");
+///     const FINGERPRINT: u64 = Page::LAYOUT;
 /// }
 ///
 /// # fn main() -> std::io::Result<()> {
 /// # let home = tempfile::tempdir()?;
 /// # let directory = home.path().join("cache");
-/// // SAFETY: nothing but this crate writes to the directory.
-/// let cache = unsafe { Cache::open_mapped(&directory, CacheOptions::new()) }?;
+/// let cache = Cache::open(&directory, CacheOptions::new())?;
 /// let pages = cache.archives::<str, Page>();
 /// let fetch = || {
 ///     let (title, links) = ("Example".to_owned(), vec!["/a".to_owned(), "/b".to_owned()]);

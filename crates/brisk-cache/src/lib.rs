@@ -71,7 +71,8 @@ None is on by default.
 
 * Know when a value is stale: see [`Cache::get_or_renew_with`].
 * Keep what must not be lost: it is a cache, and evicts.
-* Interpret values. [`About::fingerprint`] says which layout one has, and [`Stored`] gives a view of it.
+* Interpret values. [`About::fingerprint`] says which layout one has, and [`Stored`] gives a view of it. [`Layout`] computes the
+  fingerprint of a type from its fields.
 * Run on anything but Linux.
 */
 #![deny(unsafe_code)]
@@ -87,6 +88,9 @@ mod cached_code;
 mod clock;
 mod code_cache;
 mod code_key;
+// The derive macro names this crate as others do.
+extern crate self as brisk_cache;
+
 mod counters;
 mod directory;
 mod disk;
@@ -116,6 +120,7 @@ mod pruning;
 mod random;
 mod recovery;
 mod segment;
+mod layout;
 mod source;
 mod stat;
 mod store;
@@ -141,6 +146,8 @@ pub use code_cache::{Check, CodeCache, CodeCacheOptions};
 pub use code_key::CodeKey;
 pub use entry::{Entries, Entry};
 pub use flat_table::{FlatTable, FlatTableBuilder, Text};
+pub use brisk_objects_derive::Layout;
+
 #[cfg(feature = "tokio")]
 pub use flight::Flight;
 pub use hit::{FilePart, Hit};
@@ -157,3 +164,6 @@ pub use pruning::Pruned;
 pub use stat::{BucketStat, CacheCounts, CacheStat};
 pub use stored::{Stored, StoredHit, fingerprint};
 pub use value_parts::ValueParts;
+#[doc(hidden)]
+pub use layout::layout_of_fields;
+pub use layout::{Layout, fingerprint_of};

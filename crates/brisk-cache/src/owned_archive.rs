@@ -15,25 +15,25 @@ use yoke::Yoke;
 /// Everything but the fingerprint comes from the derives of rkyv:
 ///
 /// ```
-/// use brisk_cache::{StoredArchive, fingerprint};
+/// use brisk_cache::{Layout, StoredArchive};
 /// use rkyv::{Archive, Serialize};
 ///
-/// #[derive(Archive, Serialize)]
+/// #[derive(Archive, Layout, Serialize)]
 /// struct Page {
 ///     title: String,
 ///     links: Vec<String>,
 /// }
 ///
 /// impl StoredArchive for Page {
-///     const FINGERPRINT: u64 = fingerprint("page 1: title String, links Vec<String>");
+///     const FINGERPRINT: u64 = Page::LAYOUT;
 /// }
 /// ```
 pub trait StoredArchive:
     Archive<Archived: Portable + for<'a> CheckBytes<HighValidator<'a, Error>> + 'static>
     + for<'a> Serialize<HighSerializer<AlignedVec, ArenaHandle<'a>, Error>>
 {
-    /// A number that changes with the fields of the type and with what they mean: see
-    /// [`fingerprint`](crate::fingerprint()). What else the layout depends on, the cache adds itself: see
+    /// A number that changes with the fields of the type and with what they mean: see [`Layout`](crate::Layout) and
+    /// [`fingerprint_of`](crate::fingerprint_of). What else the layout depends on, the cache adds itself: see
     /// [`Archives`](crate::Archives).
     const FINGERPRINT: u64;
 }

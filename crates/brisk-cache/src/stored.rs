@@ -2,37 +2,32 @@ use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 
-use crate::{About, Cache, Hit, ValueParts};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+use crate::{About, Cache, FlatTable, Hit, LargeTable, Layout, ValueParts};
 
 /// A layout of values, of which a view can be had without a parse and without a copy.
 ///
 /// A value that was inserted with another fingerprint is a miss, so older and newer programs share a directory.
-/// [`FlatTable`](crate::FlatTable) is a layout to build on, and [`LargeTable`](crate::LargeTable) one for long values.
+/// [`FlatTable`](crate::FlatTable) is a layout to build on, and [`LargeTable`](crate::LargeTable) one for long values. Their
+/// fingerprints are those of their rows, which derive [`Layout`](crate::Layout): a row with other fields, or with its fields in
+/// another order, is a miss.
 ///
 /// # Example
 ///
 /// ```
-/// use brisk_cache::{Cache, CacheOptions, FlatTable, FlatTableBuilder, Stored, Text, fingerprint};
+/// use brisk_cache::{Cache, CacheOptions, FlatTable, FlatTableBuilder, Layout, Text};
 /// use zerocopy::little_endian::U64;
 /// use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 ///
-/// #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+/// #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Layout, Unaligned)]
 /// #[repr(C)]
 /// struct Version {
 ///     name: Text,
 ///     size: U64,
 /// }
 ///
-/// struct Versions;
-///
-/// impl Stored for Versions {
-///     const FINGERPRINT: u64 = fingerprint("versions 1: name Text, size U64; sorted by name");
-///     type View<'a> = FlatTable<'a, Version>;
-///
-///     fn view(bytes: &[u8]) -> Option<Self::View<'_>> {
-///         FlatTable::view(bytes)
-///     }
-/// }
+/// type Versions = FlatTable<'static, Version>;
 ///
 /// # fn main() -> std::io::Result<()> {
 /// # let home = tempfile::tempdir()?;
@@ -50,8 +45,30 @@ use crate::{About, Cache, Hit, ValueParts};
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A layout of one's own, and a meaning that the types of the fields do not say:
+///
+/// ```
+/// use brisk_cache::{FlatTable, Layout, Stored, fingerprint_of};
+/// # use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+/// # #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Layout, Unaligned)]
+/// # #[repr(C)]
+/// # struct Version { size: zerocopy::little_endian::U64 }
+///
+/// struct Versions;
+///
+/// impl Stored for Versions {
+///     const FINGERPRINT: u64 = fingerprint_of::<FlatTable<Version>>("sizes in KiB");
+///     type View<'a> = FlatTable<'a, Version>;
+///
+///     fn view(bytes: &[u8]) -> Option<Self::View<'_>> {
+///         FlatTable::view(bytes)
+///     }
+/// }
+/// ```
 pub trait Stored {
-    /// A number that changes with the layout: see [`fingerprint`].
+    /// A number that changes with the layout: see [`fingerprint_of`](crate::fingerprint_of), and [`fingerprint`] for bytes that
+    /// are of no type.
     const FINGERPRINT: u64;
 
     /// A look at a value.
@@ -74,16 +91,50 @@ pub trait Stored {
     }
 }
 
-/// The fingerprint of a layout that has this description (FNV-1a, 64 bits).
+/// The fingerprint of a layout that has this description (FNV-1a, 64 bits). Nothing compares the description with the layout:
+/// where the layout is that of a type, derive [`Layout`](crate::Layout).
 pub const fn fingerprint(description: &str) -> u64 {
-    let bytes = description.as_bytes();
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    fold(OFFSET, description.as_bytes())
+}
+
+/// What FNV-1a begins with.
+pub(crate) const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+pub(crate) const fn fold(mut hash: u64, bytes: &[u8]) -> u64 {
     let mut at = 0;
     while at < bytes.len() {
         hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
         at += 1;
     }
     hash
+}
+
+impl<R> Stored for FlatTable<'static, R>
+where
+    R: FromBytes + Immutable + KnownLayout + Layout + Unaligned + 'static,
+{
+    const FINGERPRINT: u64 = Self::LAYOUT;
+    type View<'a> = FlatTable<'a, R>;
+
+    fn view(bytes: &[u8]) -> Option<FlatTable<'_, R>> {
+        FlatTable::view(bytes)
+    }
+}
+
+impl<R> Stored for LargeTable<'static, R>
+where
+    R: FromBytes + Immutable + KnownLayout + Layout + Unaligned + 'static,
+{
+    const FINGERPRINT: u64 = Self::LAYOUT;
+    type View<'a> = LargeTable<'a, R>;
+
+    fn view(bytes: &[u8]) -> Option<LargeTable<'_, R>> {
+        Self::view_parts(bytes.into()).ok()?
+    }
+
+    fn view_parts(value: ValueParts<'_>) -> io::Result<Option<LargeTable<'_, R>>> {
+        LargeTable::view(value)
+    }
 }
 
 /// A value of a known layout that was found.
@@ -195,6 +246,58 @@ mod tests {
         fn view(bytes: &[u8]) -> Option<u64> {
             bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
         }
+    }
+
+    /// Only the names say which number is which.
+    #[test]
+    fn a_table_whose_rows_have_their_fields_in_another_order_is_a_miss() {
+        use crate::FlatTableBuilder;
+        use zerocopy::IntoBytes;
+        use zerocopy::little_endian::U32;
+
+        #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Layout, Unaligned)]
+        #[repr(C)]
+        struct Before {
+            width: U32,
+            height: U32,
+        }
+
+        #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Layout, Unaligned)]
+        #[repr(C)]
+        struct After {
+            height: U32,
+            width: U32,
+        }
+
+        let home = tempfile::tempdir().unwrap();
+        let cache = Cache::open(home.path(), CacheOptions::new()).unwrap();
+        let mut table = FlatTableBuilder::new();
+        let (width, height) = (2.into(), 3.into());
+        table.row(Before { width, height }).unwrap();
+        cache
+            .insert_stored::<FlatTable<Before>>(b"key", &table.finish(), 0)
+            .unwrap();
+        let rows = |row: &Before| (row.width.get(), row.height.get());
+        let found = cache.get_stored::<FlatTable<Before>>(b"key").unwrap();
+        assert_eq!(rows(&found.unwrap().view().unwrap().rows()[0]), (2, 3));
+        // The same bytes, of which only what is looked at is checked.
+        let found = cache.get_stored::<LargeTable<Before>>(b"key").unwrap();
+        let found = found.unwrap();
+        let row = found.view().unwrap().row(0).unwrap();
+        assert_eq!(rows(row.unwrap()), (2, 3));
+        assert!(
+            cache
+                .get_stored::<FlatTable<After>>(b"key")
+                .unwrap()
+                .is_none()
+        );
+        assert!(
+            cache
+                .get_stored::<LargeTable<After>>(b"key")
+                .unwrap()
+                .is_none()
+        );
+        assert_eq!(cache.counts().unknown, 2);
     }
 
     #[test]

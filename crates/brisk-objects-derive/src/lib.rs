@@ -1,10 +1,11 @@
 /*!
-The derive macros of `brisk-objects`, which re-exports and documents them.
+The derive macros of `brisk-objects`, and `Layout` of `brisk-cache`. These crates re-export and document them.
 */
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod attributes;
+mod layout;
 mod names;
 mod record;
 mod value;
@@ -24,6 +25,13 @@ pub fn derive_record(input: TokenStream) -> TokenStream {
 pub fn derive_value(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     tokens(value::derive(&input))
+}
+
+/// The layout of a type, as a fingerprint of its fields: see `brisk_cache::Layout`.
+#[proc_macro_derive(Layout, attributes(layout))]
+pub fn derive_layout(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    tokens(layout::derive(&input))
 }
 
 fn tokens(made: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
