@@ -30,8 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// # async fn main() -> std::io::Result<()> {
 /// # let home = tempfile::tempdir()?;
 /// # let directory = home.path().join("pages");
-/// // SAFETY: nothing but this crate writes to the directory.
-/// let cache = unsafe { Cache::open_mapped(&directory, CacheOptions::new()) }?;
+/// let cache = Cache::open(&directory, CacheOptions::new())?;
 /// let cache = AsyncCache::new(cache);
 /// let url = "https://example.org/";
 /// let hit = cache.get_or_insert_with(url.as_bytes(), About::default(), || download(url)).await?;

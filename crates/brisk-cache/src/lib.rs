@@ -1,8 +1,8 @@
 /*!
 A cache on disk that any number of processes share, and whose warm hits allocate, parse and copy nothing.
 
-The central type is [`Cache`], a handle of a directory. [`Cache::get`] returns a [`Hit`], which borrows the value from a
-mapping of the file that has it. [`Cache::insert`] appends a record and writes one slot of an index.
+The central type is [`Cache`], a handle of a directory. [`Cache::get`] returns a [`Hit`], which copies the value or, after
+[`Cache::open_mapped`], borrows it from a mapping of the file that has it. [`Cache::insert`] appends a record and writes one slot of an index.
 [`Cache::get_or_insert_with`] lets one of all processes fetch what is missing. [`Cache::pending`] stores a value while it
 arrives, and threads read along. [`Inspection`] looks at a directory from outside, as `brisk cache` does.
 
@@ -14,12 +14,22 @@ use brisk_cache::{About, Cache, CacheOptions};
 # fn main() -> std::io::Result<()> {
 # let home = tempfile::tempdir()?;
 # let directory = home.path().join("pages");
-// SAFETY: nothing but this crate writes to the directory.
-let cache = unsafe { Cache::open_mapped(&directory, CacheOptions::new()) }?;
+let cache = Cache::open(&directory, CacheOptions::new())?;
 let fetch = || std::io::Result::Ok(b"a page".to_vec());
 let hit = cache.get_or_insert_with(b"https://example.org/", About::default(), fetch)?;
 assert_eq!(hit.bytes()?, b"a page");
 assert!(cache.get(b"https://example.org/none")?.is_none());
+# Ok(())
+# }
+```
+
+Where hits are to borrow from the files, and only programs that use this crate write to the directory, promise that:
+
+```no_run
+# use brisk_cache::{Cache, CacheOptions};
+# fn example(directory: &std::path::Path) -> std::io::Result<()> {
+// SAFETY: nothing but this crate writes to the directory.
+let cache = unsafe { Cache::open_mapped(directory, CacheOptions::new()) }?;
 # Ok(())
 # }
 ```
@@ -78,6 +88,9 @@ None is on by default.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
+// The derive macro names this crate as others do.
+extern crate self as brisk_cache;
+
 mod ahead;
 #[cfg(feature = "rkyv")]
 mod archives;
@@ -88,9 +101,6 @@ mod cached_code;
 mod clock;
 mod code_cache;
 mod code_key;
-// The derive macro names this crate as others do.
-extern crate self as brisk_cache;
-
 mod counters;
 mod directory;
 mod disk;
@@ -110,6 +120,7 @@ mod insertion;
 mod inspection;
 mod known_damage;
 mod large_table;
+mod layout;
 mod lookup;
 mod options;
 #[cfg(feature = "rkyv")]
@@ -120,7 +131,6 @@ mod pruning;
 mod random;
 mod recovery;
 mod segment;
-mod layout;
 mod source;
 mod stat;
 mod store;
@@ -136,6 +146,8 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use brisk_objects_derive::Layout;
+
 #[cfg(feature = "rkyv")]
 pub use archives::{ArchivedHit, Archives};
 #[cfg(feature = "tokio")]
@@ -146,8 +158,6 @@ pub use code_cache::{Check, CodeCache, CodeCacheOptions};
 pub use code_key::CodeKey;
 pub use entry::{Entries, Entry};
 pub use flat_table::{FlatTable, FlatTableBuilder, Text};
-pub use brisk_objects_derive::Layout;
-
 #[cfg(feature = "tokio")]
 pub use flight::Flight;
 pub use hit::{FilePart, Hit};
@@ -156,6 +166,9 @@ pub use inspection::{
     LayoutStat, LedgerSummary, Outcome, Summary, Verification,
 };
 pub use large_table::LargeTable;
+#[doc(hidden)]
+pub use layout::layout_of_fields;
+pub use layout::{Layout, fingerprint_of};
 pub use options::{CacheOptions, Durability};
 #[cfg(feature = "rkyv")]
 pub use owned_archive::{OwnedArchive, StoredArchive};
@@ -164,6 +177,3 @@ pub use pruning::Pruned;
 pub use stat::{BucketStat, CacheCounts, CacheStat};
 pub use stored::{Stored, StoredHit, fingerprint};
 pub use value_parts::ValueParts;
-#[doc(hidden)]
-pub use layout::layout_of_fields;
-pub use layout::{Layout, fingerprint_of};

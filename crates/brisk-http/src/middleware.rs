@@ -28,8 +28,7 @@ use crate::layer::{CacheLayer, CacheService, RequestBody};
 /// use reqwest_middleware::ClientBuilder;
 ///
 /// # fn example(directory: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
-/// // SAFETY: nothing but this crate writes to the directory.
-/// let cache = unsafe { Cache::open_mapped(directory, CacheOptions::new()) }?;
+/// let cache = Cache::open(directory, CacheOptions::new())?;
 /// let layer = CacheLayer::build(cache, Options::private()).finish();
 /// let below = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
 /// let client = ClientBuilder::new(below.clone()).with(CacheMiddleware::new(&layer, below)).build();

@@ -44,8 +44,7 @@ use crate::timestamp::Timestamp;
 ///     let response = Response::builder().header("cache-control", "max-age=60");
 ///     Ok::<_, Infallible>(response.body(Full::from("a page")).expect("its parts are right"))
 /// });
-/// // SAFETY: nothing but this crate writes to the directory.
-/// let cache = unsafe { Cache::open_mapped(&directory, CacheOptions::new()) }?;
+/// let cache = Cache::open(&directory, CacheOptions::new())?;
 /// let layer = CacheLayer::build(cache, Options::private()).finish();
 /// let client = layer.layer(origin);
 /// for expected in ["example; fwd=uri-miss; fwd-status=200; ttl=60; stored", "example; hit; ttl=60"] {
