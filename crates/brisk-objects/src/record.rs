@@ -10,7 +10,9 @@ use crate::value::Value;
 /// `#[derive(Record)]` makes a struct one, whose fields are all a [`Value`]:
 ///
 /// * `#[key]` on a field makes it the key; on several, all of them in their order. `#[key(auto)]` on a field of type `u64`
-///   lets [`insert`](crate::Transaction::insert) choose the key.
+///   lets [`insert`](crate::Transaction::insert) choose the key of a record that has 0 there. Any other key is kept: it is an
+///   error if there is such a record already. [`update`](crate::Transaction::update) and
+///   [`upsert`](crate::Transaction::upsert) take every key as it is.
 /// * `#[index]` and `#[unique]` on a field make an index of its name. `#[record(index(a, b))]` and `#[record(unique(a, b))]`
 ///   on the struct make one over several fields. Each is a constant of the struct: [`Index`](crate::Index) `A_B`.
 /// * `#[record(name = "…")]` on the struct names the collection. Otherwise it is the name of the struct in snake case.

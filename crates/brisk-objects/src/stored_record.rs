@@ -47,6 +47,12 @@ pub(crate) fn encode_by(
     }
 }
 
+/// The key of a record whose key the database may choose. None if it never does.
+pub(crate) fn auto_key<R: Record>(bytes: &[u8]) -> Option<u64> {
+    let place = bytes.get(CHECK..)?.get(R::AUTO_KEY_AT?..)?;
+    place.first_chunk().copied().map(u64::from_le_bytes)
+}
+
 /// Sets the key that the database has chosen.
 pub(crate) fn set_auto_key<R: Record>(bytes: &mut [u8], key: u64) {
     let place = R::AUTO_KEY_AT.and_then(|at| bytes.get_mut(CHECK + at..)?.first_chunk_mut());

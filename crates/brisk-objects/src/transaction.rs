@@ -132,7 +132,8 @@ impl<'d> Transaction<'d> {
         self.reading().map(Query::of)
     }
 
-    /// Stores a new record, and returns its key. If the database chooses the keys, that of the record is not looked at.
+    /// Stores a new record, and returns its key. If the database chooses the keys and that of the record is 0, it gets the next
+    /// one. Another key is kept, and the next one chosen is behind it.
     ///
     /// # Errors
     ///
@@ -272,7 +273,7 @@ impl<'d> Transaction<'d> {
     ) -> Result<KeyBytes, Error> {
         let collection = self.inner.collection::<R>()?;
         stored_record::encode(record, bytes)?;
-        let chooses = mode == Mode::Insert && R::AUTO_KEY_AT.is_some();
+        let chooses = mode == Mode::Insert && stored_record::auto_key::<R>(bytes) == Some(0);
         if chooses {
             let next = self.next_key::<R>()?;
             stored_record::set_auto_key::<R>(bytes, next);

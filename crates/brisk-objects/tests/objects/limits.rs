@@ -138,6 +138,40 @@ fn automatic_keys_are_not_used_again() {
         let id = db.write(|tx| {
             let id = tx.insert(&invoice(1, number.to_string(), 1))?;
             tx.delete::<crate::ledger::Invoice>(id)?;
+/// As with SQLite's `integer primary key`: a key that is given is that of the record.
+#[test]
+fn a_key_that_is_given_is_kept_though_keys_are_automatic() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let db = open_with(options(), &path).unwrap();
+    let with_id = |id: u64, number: &str| crate::ledger::Invoice {
+        id,
+        ..invoice(1, number, 1)
+    };
+    db.write(|tx| {
+        assert_eq!(tx.insert(&with_id(7, "a"))?, 7);
+        assert_eq!(tx.insert(&with_id(0, "b"))?, 8);
+        assert_eq!(tx.insert(&with_id(3, "c"))?, 3);
+        assert_eq!(tx.insert(&with_id(0, "d"))?, 9);
+        let e = tx.insert(&with_id(7, "e")).unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "invoices has a record with the key 7 already; update it, or upsert"
+        );
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let all = snapshot.query::<crate::ledger::Invoice>();
+    let all: Vec<_> = all
+        .iter()
+        .unwrap()
+        .map(|one| one.map(|one| (one.id(), one.number().to_owned())).unwrap())
+        .collect();
+    let expected = [(3, "c"), (7, "a"), (8, "b"), (9, "d")];
+    assert_eq!(all, expected.map(|(id, number)| (id, number.to_owned())));
+}
+
             Ok::<_, Error>(id)
         });
         ids.push(id.unwrap());
