@@ -1,6 +1,9 @@
 use std::path::PathBuf;
 use std::{fmt, io};
 
+/// What is too long if it is no key.
+pub(crate) const RECORD: &str = "a record";
+
 /// What went wrong.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -253,7 +256,11 @@ impl fmt::Display for Error {
                 len,
                 most,
             } => {
-                write!(f, "{what} of {of} has {len} bytes, allowed are 1 to {most}")
+                let advice = match *what {
+                    RECORD => "store it in parts",
+                    _ => "use a digest of its text (brisk_objects::key_digest)",
+                };
+                write!(f, "{what} of {of} has {len} bytes, allowed are 1 to {most}; {advice}")
             }
             Self::TwoTypes { collection } => write!(
                 f,

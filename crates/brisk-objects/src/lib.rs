@@ -84,6 +84,7 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
   back when a database is opened, after each 64 commits, when the file has reached its limit, and when there is no place
   left.
 * A process opens a file once, and clones the handle. In a forked child all is an error, and it cannot open the file anew: fork
+* A key has at most 504 bytes as it is stored, and an entry of an index 511. [`key_digest`] is the way round.
   before you open it, or let the child execute a program. If another thread opens or closes a database at the moment of the
   fork, a child that opens any database waits for ever.
 * Two containers that share a file share process numbers, too, or the second one is refused.
@@ -125,6 +126,7 @@ mod key;
 mod key_bytes;
 mod key_range;
 mod kind;
+mod key_digest;
 mod list;
 mod migration;
 mod opener;
@@ -161,6 +163,7 @@ pub use key_bytes::KeyBytes;
 pub use kind::{Field, Type};
 pub use list::List;
 pub use migration::Migrated;
+pub use key_digest::key_digest;
 pub use options::{Durability, Options};
 pub use query::{Keys, Query, Records};
 pub use record::{Record, ViewOf};

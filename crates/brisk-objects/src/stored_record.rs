@@ -2,7 +2,7 @@
 
 use twox_hash::XxHash3_64;
 
-use crate::error::Error;
+use crate::error::{Error, RECORD};
 use crate::key_bytes::KeyBytes;
 use crate::record::{Record, ViewOf};
 use crate::value::{Place, ValueWriter};
@@ -39,7 +39,7 @@ pub(crate) fn encode_by(
     match written.filter(|()| len <= most) {
         Some(()) => Ok(()),
         None => Err(Error::TooLong {
-            what: "a record",
+            what: RECORD,
             of: collection,
             len,
             most,

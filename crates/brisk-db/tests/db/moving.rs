@@ -141,7 +141,7 @@ fn records_are_added_all_or_none() {
         ),
         (
             with(&record(51, "null").replace("\"new\"", &format!("\"{}\"", "n".repeat(600)))),
-            "line 3; nothing was loaded: an entry of an index of invoices has 610 bytes, allowed are 1 to 511",
+            "line 3; nothing was loaded: an entry of an index of invoices has 610 bytes, allowed are 1 to 511; use a digest of its text (brisk_objects::key_digest)",
         ),
         (
             with("{\"brisk-objects\":2}"),
