@@ -9,6 +9,7 @@ use heed::{CompactionOption, MdbError, RoTxn, WithoutTls};
 
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::lazy_mark::LazyMark;
 use crate::migration::Migrated;
 use crate::opening::{Ending, fits};
 use crate::options::Options;
@@ -51,6 +52,21 @@ pub(crate) struct Inner {
     pub(crate) seen: AtomicUsize,
     /// Commits of this program.
     pub(crate) commits: AtomicU32,
+    /// The only transaction that a file can have that is open to be read only.
+    pub(crate) frozen: Option<usize>,
+    /// Says that commits wait for no disk.
+    pub(crate) lazy: Option<LazyMark>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(mark) = self.lazy.take()
+            && self.check_process().is_ok()
+            && self.env.force_sync().is_ok()
+        {
+            mark.end();
+        }
+    }
 }
 
 /// A collection of an open database.
@@ -79,6 +95,16 @@ impl Database {
         // SAFETY: the caller promises it.
         let (inner, _) = unsafe { Inner::open(path, options, Ending::Commit) }?;
         let inner = Arc::new(inner);
+        Ok(Self { inner })
+    }
+
+    /// # Safety
+    ///
+    /// That of [`Options::open_read_only`].
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    pub(crate) unsafe fn open_read_only(path: &Path, options: &Options) -> Result<Self, Error> {
+        // SAFETY: the caller promises it.
+        let inner = Arc::new(unsafe { Inner::open_read_only(path, options) }?);
         Ok(Self { inner })
     }
 
@@ -184,6 +210,17 @@ impl Database {
         copy.appear()
     }
 
+    /// Waits until all that was committed is on the disk. Commits do that themselves, but for those of
+    /// [`Durability::Lazy`](crate::Durability::Lazy).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`], and those of the system.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.inner.check_process()?;
+        self.inner.env.force_sync().told(&self.inner.env)
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.inner.path
@@ -279,6 +316,10 @@ impl Inner {
         }
         .map_err(|e| self.told(e))
         .and_then(|txn| {
+            if self.frozen.is_some_and(|frozen| frozen != txn.id()) {
+                let path = self.path.clone();
+                return Err(Error::NotFrozen { path });
+            }
             self.check_schemas(&txn, txn.id())?;
             Ok(txn)
         })

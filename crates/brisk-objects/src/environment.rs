@@ -79,11 +79,14 @@ pub(crate) unsafe fn open(
         // One says what the others are.
         .max_dbs(1 + more_tables + tables.sum::<u32>());
     let mut flags = EnvFlags::NO_SUB_DIR;
-    if options.durability == Durability::Last {
-        flags |= EnvFlags::NO_META_SYNC;
-    }
-    // SAFETY: neither flag breaks what LMDB promises for its memory: the first is about names, and the second about what
-    // a loss of power leaves, which is a whole older state (LMDB, `MDB_NOMETASYNC`).
+    flags |= match options.durability {
+        Durability::Full => EnvFlags::empty(),
+        Durability::Last => EnvFlags::NO_META_SYNC,
+        Durability::Lazy => EnvFlags::NO_SYNC,
+    };
+    // SAFETY: no flag breaks what LMDB promises for its memory: the first is about names, and the others about what a loss of
+    // power leaves. That is a whole older state (LMDB, `MDB_NOMETASYNC`), or a file that is refused, since it is marked
+    // (`MDB_NOSYNC`, `lazy_mark.rs`).
     unsafe { open.flags(flags) };
     // SAFETY: the caller promises that nothing else writes to the file.
     let opened = unsafe { open.open(path) };
@@ -92,28 +95,41 @@ pub(crate) unsafe fn open(
         .map_err(|e| unopened(path, Some(limit), e))
 }
 
-/// Opens a file that is there, with room for so many tables: to read it, or, up to a limit of bytes, to change it.
+/// What a file that is there is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// To read it while others write. A place in the file of the readers is written.
+    Read,
+    /// To read what nobody writes to. Nothing is written, and no file of readers is needed.
+    ReadFrozen,
+    /// To change it, up to a limit of bytes.
+    Write(u64),
+}
+
+/// Opens a file that is there, with room for so many tables.
 ///
 /// # Safety
 ///
-/// While the environment is open, nothing but LMDB writes to the file.
+/// While the environment is open, nothing but LMDB writes to the file; and with [`Access::ReadFrozen`], LMDB does not, either.
 pub(crate) unsafe fn open_existing(
     path: &Path,
     tables: u32,
-    limit: Option<u64>,
+    access: Access,
 ) -> Result<Environment, Error> {
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.max_dbs(tables).max_readers(READERS);
     let mut flags = EnvFlags::NO_SUB_DIR;
-    // Who only reads maps what the file has.
-    let limit = limit.map(whole_pages).transpose()?;
-    match limit {
-        Some(limit) => {
-            open.map_size(limit);
+    let mut limit = None;
+    match access {
+        Access::Write(bytes) => {
+            open.map_size(*limit.insert(whole_pages(bytes)?));
         }
-        None => flags |= EnvFlags::READ_ONLY,
+        // Who only reads maps what the file has.
+        Access::Read => flags |= EnvFlags::READ_ONLY,
+        Access::ReadFrozen => flags |= EnvFlags::READ_ONLY | EnvFlags::NO_LOCK,
     }
-    // SAFETY: neither flag breaks what LMDB promises for its memory: one is about names, and the other one allows less.
+    // SAFETY: no flag breaks what LMDB promises for its memory: one is about names, another one allows less, and locks keep
+    // writers from pages that are read, where the caller promises that there is none.
     unsafe { open.flags(flags) };
     // SAFETY: the caller promises that nothing else writes to the file.
     let opened = unsafe { open.open(path) };

@@ -5,6 +5,8 @@ use std::{fmt, io};
 pub(crate) const RECORD: &str = "a record";
 
 /// What went wrong.
+///
+/// This is the only type of errors, and it has none of LMDB's or of the crate heed: what they say is in words.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -116,6 +118,30 @@ pub enum Error {
     TooManyReaders {
         /// The number of places.
         most: u32,
+    },
+    /// The database was opened to be read only.
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that was opened to be read only is not as this program's types need it.
+    NeedsWriting {
+        /// The file.
+        path: PathBuf,
+        /// What it lacks.
+        lacks: String,
+    },
+    /// Somebody has written to a file that this process has opened to be read only.
+    NotFrozen {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The machine stopped while commits to the file waited for no disk ([`Durability::Lazy`](crate::Durability::Lazy)).
+    Unsynced {
+        /// The file.
+        path: PathBuf,
+        /// The file beside it that says so.
+        mark: PathBuf,
     },
     /// The database was opened by the process of which this is a fork.
     Forked,
@@ -307,6 +333,28 @@ impl fmt::Display for Error {
                 f,
                 "{most} snapshots are open, as many as the file has places for; end some, or open the file with more \
                  readers while no other process has it open"
+            ),
+            Self::ReadOnly { path } => write!(
+                f,
+                "{} was opened to be read only; open it to be written",
+                path.display()
+            ),
+            Self::NeedsWriting { path, lacks } => write!(
+                f,
+                "{} cannot be opened to be read only: it lacks {lacks}; open it once to be written, with the same collections",
+                path.display()
+            ),
+            Self::NotFrozen { path } => write!(
+                f,
+                "somebody has written to {} while it was open to be read only; open it so that it can be written, too",
+                path.display()
+            ),
+            Self::Unsynced { path, mark } => write!(
+                f,
+                "the machine stopped while commits to {} waited for no disk, so pages of it may be missing; make it anew or \
+                 restore it from a copy, or, to take it as it is, check it (brisk db check) and remove {}",
+                path.display(),
+                mark.display()
             ),
             Self::Forked => {
                 f.write_str("the database was opened before a fork; fork before you open it, or let the child execute a program")

@@ -60,7 +60,8 @@ assert_eq!(numbers, ["2026-2", "2026-1"]);
 # Promises
 
 1. Records and their indexes change together or not at all, over all collections, whenever a process is killed. With
-   [`Durability::Full`], a loss of power loses nothing that was committed.
+   [`Durability::Full`], a loss of power loses nothing that was committed. With [`Durability::Lazy`] it can cost the file, which
+   is refused then.
 2. A snapshot sees the records of one moment. Reading waits for no writer.
 3. A look-up allocates nothing and copies nothing, unless a key has more than 64 bytes.
 4. A record is checked whenever it is looked at: damage is an error, never a wrong value. A file that was cut is refused when
@@ -83,12 +84,13 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
 * The file has places for [so many](Options::readers) snapshots over all processes. Those of killed processes are taken
   back when a database is opened, after each 64 commits, when the file has reached its limit, and when there is no place
   left.
-* A process opens a file once, and clones the handle. In a forked child all is an error, and it cannot open the file anew: fork
 * A key has at most 504 bytes as it is stored, and an entry of an index 511. [`key_digest`] is the way round.
+* A process opens a file once, and clones the handle. In a forked child all is an error, and it cannot open the file anew: fork
   before you open it, or let the child execute a program. If another thread opens or closes a database at the moment of the
   fork, a child that opens any database waits for ever.
 * Two containers that share a file share process numbers, too, or the second one is refused.
-* A file on a network or a cluster is refused.
+* A file on a network or a cluster is refused. One that may only be read is opened by [`Options::open_read_only`], which writes
+  nothing.
 * The file grows up to a [limit](Options::limit), and never shrinks. A [copy](Database::copy_to) has no unused pages.
 
 # Without its types
@@ -124,9 +126,10 @@ mod error;
 mod index;
 mod key;
 mod key_bytes;
+mod key_digest;
 mod key_range;
 mod kind;
-mod key_digest;
+mod lazy_mark;
 mod list;
 mod migration;
 mod opener;
@@ -160,10 +163,10 @@ pub use index::Index;
 pub use key::describe_key;
 pub use key::{AsKey, AsKeyPrefix, Key};
 pub use key_bytes::KeyBytes;
+pub use key_digest::key_digest;
 pub use kind::{Field, Type};
 pub use list::List;
 pub use migration::Migrated;
-pub use key_digest::key_digest;
 pub use options::{Durability, Options};
 pub use query::{Keys, Query, Records};
 pub use record::{Record, ViewOf};

@@ -1,7 +1,6 @@
 //! Opening a file: what it has is compared with the types of the program, migrated, and indexed.
 
 use std::fs::File;
-use std::io::ErrorKind;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -10,18 +9,21 @@ use std::sync::atomic::{AtomicU32, AtomicUsize};
 use brisk_io::Filesystem;
 use heed::types::Bytes;
 use heed::{Env, MdbError, RoTxn, RwTxn, WithoutTls};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::database::{Collection, Inner, Table, check_key_len, damaged, not_unique};
-use crate::environment;
+use crate::environment::{self, Access};
 use crate::error::Error;
 use crate::key_bytes::KeyBytes;
+use crate::lazy_mark::LazyMark;
 use crate::migration::{self, Migrated, Migration};
-use crate::options::Options;
+use crate::options::{Durability, Options};
 use crate::record::{Record, ViewOf};
 use crate::schema::Schema;
 use crate::store_error::Told;
 use crate::stored_record;
-use crate::untyped::pages;
+use crate::untyped::{existing, pages};
 
 /// The name of the table that says what the others are.
 pub(crate) const ABOUT: &str = "brisk-objects";
@@ -102,14 +104,9 @@ impl Inner {
     ) -> Result<(Self, Vec<Migrated>), Error> {
         let path = &resolved(path)?;
         refuse_network(path)?;
-        for (number, definition) in options.definitions.iter().enumerate() {
-            let collection = definition.collection();
-            let before = options.definitions.get(..number).unwrap_or_default();
-            if before.iter().any(|other| other.collection() == collection) {
-                return Err(Error::TwoTypes { collection });
-            }
-        }
+        refuse_two_types(&options.definitions)?;
         pages::refuse_foreign(path)?;
+        LazyMark::refuse(path)?;
         // Each table that could be open makes each snapshot longer to begin, so there is room for no more than needed.
         let mut more = 0;
         loop {
@@ -118,16 +115,27 @@ impl Inner {
             // Those of processes that were killed.
             env.clear_stale_readers().told(&env)?;
             pages::refuse_wrong(&env, &File::open(path)?, options.is_checked)?;
-            let with = |env, about, collections| Self {
+            let lazy = match options.durability {
+                Durability::Lazy => Some(LazyMark::set(path)?),
+                Durability::Full | Durability::Last => {
+                    LazyMark::end_of_killed(path, || env.force_sync().told(&env))?;
+                    None
+                }
+            };
+            let with = move |env, about, collections| Self {
                 path: path.to_owned(),
                 about,
                 collections,
                 writer: Mutex::new(None),
                 seen: AtomicUsize::new(0),
                 commits: AtomicU32::new(0),
+                frozen: None,
+                lazy,
                 env,
             };
-            if let Some((about, collections)) = opened_as_it_is(&env, &options.definitions)? {
+            if let Some((about, collections)) =
+                opened_as_it_is(&env, &options.definitions, Words::Own)?
+            {
                 return Ok((with(env, about, collections), Vec::new()));
             }
             let writing = env.clone();
@@ -142,6 +150,38 @@ impl Inner {
                 Begun::Done(migrated) => return Ok((inner, migrated)),
                 Begun::NeedsTables(tables) => more = tables,
             }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// That of [`Options::open_read_only`].
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    pub(crate) unsafe fn open_read_only(path: &Path, options: &Options) -> Result<Self, Error> {
+        let definitions = &options.definitions;
+        refuse_two_types(definitions)?;
+        let (path, file) = existing(path)?;
+        LazyMark::refuse(&path)?;
+        // That it is a database.
+        pages::newest(&file, &path)?;
+        let tables = definitions.iter().map(Definition::tables).sum::<u32>();
+        let tables = tables.saturating_add(1);
+        // SAFETY: the caller promises it.
+        let env = unsafe { environment::open_existing(&path, tables, Access::ReadFrozen) }?;
+        pages::refuse_wrong(&env, &file, options.is_checked)?;
+        match opened_as_it_is(&env, definitions, Words::Any)? {
+            Some((about, collections)) => Ok(Self {
+                frozen: Some(env.info().last_txn_id),
+                path,
+                about,
+                collections,
+                writer: Mutex::new(None),
+                seen: AtomicUsize::new(0),
+                commits: AtomicU32::new(0),
+                lazy: None,
+                env,
+            }),
+            None => Err(why_unreadable(&env, &path, definitions)?),
         }
     }
 
@@ -225,15 +265,7 @@ impl Inner {
         txn: &RoTxn<'_>,
         definition: &Definition,
     ) -> Result<Option<(u64, String)>, Error> {
-        let stored = self
-            .about
-            .get(txn, layout_key(&definition.schema).as_bytes())
-            .told(&self.env)?;
-        let parts = stored.and_then(<[u8]>::split_first_chunk);
-        Ok(parts.map(|(number, text)| {
-            let text = String::from_utf8_lossy(text).into_owned();
-            (u64::from_le_bytes(*number), text)
-        }))
+        stored_layout(&self.env, &self.about, txn, &definition.schema)
     }
 
     /// Brings the records of a collection to the layout of its type, step by step.
@@ -313,10 +345,83 @@ impl Inner {
     }
 }
 
+/// Refuses two types for one collection.
+fn refuse_two_types(definitions: &[Definition]) -> Result<(), Error> {
+    for (number, definition) in definitions.iter().enumerate() {
+        let collection = definition.collection();
+        let before = definitions.get(..number).unwrap_or_default();
+        if before.iter().any(|other| other.collection() == collection) {
+            return Err(Error::TwoTypes { collection });
+        }
+    }
+    Ok(())
+}
+
+/// Why a file that is open to be read only is not as these definitions are.
+fn why_unreadable(
+    env: &Env<WithoutTls>,
+    path: &Path,
+    definitions: &[Definition],
+) -> Result<Error, Error> {
+    let path = path.to_owned();
+    let txn = env.read_txn().told(env)?;
+    let about = env.open_database::<Bytes, Bytes>(&txn, Some(ABOUT));
+    let Some(about) = about.told(env)? else {
+        let found = "it has no table that says what the others are".to_owned();
+        return Ok(Error::Foreign { path, found });
+    };
+    for definition in definitions {
+        let (schema, layout) = (&definition.schema, definition.fingerprint);
+        let collection = definition.collection();
+        let Some((stored, text)) = stored_layout(env, &about, &txn, schema)? else {
+            let lacks = format!("the collection {collection}");
+            return Ok(Error::NeedsWriting { path, lacks });
+        };
+        if stored != layout {
+            return Ok(Error::Layout {
+                collection,
+                stored: text,
+                wanted: schema.layout_text(),
+            });
+        }
+        if !fits(env, &about, &txn, schema, layout)? {
+            let lacks = format!("the indexes of {collection}, or has others");
+            return Ok(Error::NeedsWriting { path, lacks });
+        }
+    }
+    let found = "its version is another one".to_owned();
+    Ok(Error::Foreign { path, found })
+}
+
+/// The fingerprint and the text of the layout that the file has of a collection.
+fn stored_layout(
+    env: &Env<WithoutTls>,
+    about: &Table,
+    txn: &RoTxn<'_>,
+    schema: &Schema,
+) -> Result<Option<(u64, String)>, Error> {
+    let stored = about.get(txn, layout_key(schema).as_bytes()).told(env)?;
+    let parts = stored.and_then(<[u8]>::split_first_chunk);
+    Ok(parts.map(|(number, text)| {
+        let text = String::from_utf8_lossy(text).into_owned();
+        (u64::from_le_bytes(*number), text)
+    }))
+}
+
+/// In which words a file may describe a collection whose layout is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Words {
+    /// Those of the program's type, which also say whether keys are automatic.
+    Own,
+    /// Any. Who only reads chooses no key.
+    Any,
+}
+
 /// The tables of all definitions, if the file has them as these are. Then opening it waits for no writer.
 fn opened_as_it_is(
     env: &Env<WithoutTls>,
     definitions: &[Definition],
+    words: Words,
 ) -> Result<Option<(Table, Vec<Collection>)>, Error> {
     let txn = match env.read_txn() {
         // What writes needs no place among them.
@@ -335,7 +440,8 @@ fn opened_as_it_is(
     let mut collections = Vec::new();
     for definition in definitions {
         let (schema, layout) = (definition.schema, definition.fingerprint);
-        if !fits(env, &about, &txn, &schema, layout)? || !is_in_words(env, &about, &txn, &schema)? {
+        let fits = fits(env, &about, &txn, &schema, layout)?;
+        if !fits || (words == Words::Own && !is_in_words(env, &about, &txn, &schema)?) {
             return Ok(None);
         }
         let open = |name: &str| env.open_database::<Bytes, Bytes>(&txn, Some(name));
@@ -417,9 +523,10 @@ fn own_table(env: &Env<WithoutTls>, txn: &mut RwTxn<'_>) -> Result<Option<Table>
 pub(crate) fn refuse_network(path: &Path) -> Result<(), Error> {
     // A file can be mounted alone, and that of its readers is in the directory.
     for place in [path.parent().unwrap_or(Path::new("/")), path] {
-        let opened = match File::open(place) {
-            Err(e) if e.kind() == ErrorKind::NotFound && place == path => return Ok(()),
-            opened => opened?,
+        // To ask for its filesystem. A directory of others need not be readable.
+        let opened = match rustix::fs::open(place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::NOENT) if place == path => return Ok(()),
+            opened => opened.map_err(std::io::Error::from)?,
         };
         if let Filesystem::Network(filesystem) = Filesystem::of(opened)? {
             let path = path.to_owned();

@@ -62,6 +62,10 @@ struct Change {
 impl<'d> Transaction<'d> {
     pub(crate) fn begin(inner: &'d Inner) -> Result<Self, Error> {
         inner.check_process()?;
+        if inner.frozen.is_some() {
+            let path = inner.path.clone();
+            return Err(Error::ReadOnly { path });
+        }
         let own = Some(thread::current().id());
         if *inner.writer() == own {
             return Err(Error::Nested);

@@ -9,7 +9,7 @@ use super::collection::{Parts, UntypedCollection};
 use super::pages::{self, Meta, PageFaults};
 use super::schema_text;
 use crate::database::Table;
-use crate::environment::{self, Environment};
+use crate::environment::{self, Access, Environment};
 use crate::error::Error;
 use crate::opening::{ABOUT, SPARE, VERSION, index_key, index_table, refuse_network, resolved};
 use crate::schema::Schema;
@@ -77,7 +77,7 @@ unsafe fn opened(path: &Path) -> Result<Opened, Error> {
     let (path, file) = existing(path)?;
     let newest = pages::newest(&file, &path)?;
     // SAFETY: the caller promises it.
-    let env = unsafe { environment::open_existing(&path, newest.room(), None) };
+    let env = unsafe { environment::open_existing(&path, newest.room(), Access::Read) };
     let env = env.map_err(|e| lock_refused(&path, e))?;
     let (txn, meta) = pages::begin(&env, &file)?;
     let opened = Opened {
@@ -107,7 +107,7 @@ fn lock_refused(path: &Path, e: Error) -> Error {
 }
 
 /// The path and the data of a file that may be a database.
-pub(super) fn existing(path: &Path) -> Result<(PathBuf, File), Error> {
+pub(crate) fn existing(path: &Path) -> Result<(PathBuf, File), Error> {
     let told = |e: std::io::Error| {
         let message = format!("cannot open {}: {e}", path.display());
         Error::Io(std::io::Error::new(e.kind(), message))

@@ -11,6 +11,7 @@ mod writer;
 
 pub use check::Fault;
 pub use collection::UntypedCollection;
+pub(crate) use database::existing;
 pub use database::{TableSize, UntypedDatabase};
 pub use pages::PageFaults;
 pub use plain::{Misread, Plain};

@@ -12,11 +12,12 @@ use super::pages;
 use super::plain::Plain;
 use super::schema_text;
 use crate::database::{Table, check_key_len_of, next_key};
-use crate::environment;
+use crate::environment::{self, Access};
 use crate::error::Error;
 use crate::key::behind;
 use crate::key_bytes::KeyBytes;
 use crate::key_range::KeyRange;
+use crate::lazy_mark::LazyMark;
 use crate::opener::Opener;
 use crate::opening::{
     ABOUT, SPARE, VERSION, index_key, index_table, layout_key, refuse_network, resolved,
@@ -71,6 +72,7 @@ impl UntypedDatabase {
             }
             _ => {
                 let (path, file) = database::existing(path)?;
+                LazyMark::refuse(&path)?;
                 let newest = pages::newest(&file, &path)?;
                 // SAFETY: the caller promises it.
                 unsafe { write_to(&path, limit, newest.room(), work) }
@@ -93,7 +95,7 @@ unsafe fn write_to<T, E: From<Error>>(
 ) -> Result<T, E> {
     let room = tables.saturating_add(NEW_TABLES);
     // SAFETY: the caller promises it.
-    let env = unsafe { environment::open_existing(path, room, Some(limit)) }?;
+    let env = unsafe { environment::open_existing(path, room, Access::Write(limit)) }?;
     // Those of processes that were killed.
     env.clear_stale_readers().told(&env)?;
     pages::refuse_wrong(&env, &File::open(path).map_err(Error::from)?, false)?;

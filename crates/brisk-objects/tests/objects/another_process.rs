@@ -103,6 +103,32 @@ fn as_another_process() {
                     .unwrap()
             );
         }
+        "reads only" => {
+            // Another user than the one the file belongs to.
+            let nobody = rustix::fs::Uid::from_raw(65_534);
+            rustix::thread::set_thread_uid(nobody).unwrap();
+            // SAFETY: nobody writes to the file meanwhile.
+            match unsafe { options().open_read_only(place) } {
+                Ok(db) => println!("invoices {}", audit(&db)),
+                Err(e) => println!("refused: {e}"),
+            }
+            match open_with(options(), place) {
+                Ok(_) => println!("may write"),
+                Err(_) => println!("may not write"),
+            }
+        }
+        "lazily" => {
+            let options = options().durability(brisk_objects::Durability::Lazy);
+            let db = open_with(options, place).unwrap();
+            for number in 0..200 {
+                book(&db, number % 7, number.to_string(), 1).unwrap();
+            }
+            println!("booked 200");
+            std::io::stdin()
+                .lock()
+                .read_line(&mut String::new())
+                .unwrap();
+        }
         "readers" => {
             let db = open(place);
             let held: Vec<_> = (0..100).map(|_| db.snapshot().unwrap()).collect();
