@@ -176,6 +176,12 @@ pub(crate) enum Cause {
     TargetNotDirectory {
         target: PathBuf,
     },
+    /// The place of an image does not exist, and cannot be made in a namespace either.
+    PlaceNotMade {
+        place: PathBuf,
+        why: String,
+        source: Option<io::Error>,
+    },
     NotMounted,
     NothingThere,
     OtherFilesystem {
@@ -414,6 +420,7 @@ impl Cause {
             | Self::SessionBusy { .. } => ErrorKind::Busy,
             Self::TargetMissing { .. }
             | Self::TargetNotDirectory { .. }
+            | Self::PlaceNotMade { .. }
             | Self::NotMounted
             | Self::NothingThere
             | Self::OtherFilesystem { .. }
@@ -512,6 +519,12 @@ impl fmt::Display for Cause {
                 f,
                 "{} is not a directory; name a directory to mount on",
                 Shown(target)
+            ),
+            Self::PlaceNotMade { place, why, .. } => write!(
+                f,
+                "{} does not exist, and brisk cannot show it to the program alone: {}; make the directory first",
+                Shown(place),
+                Text(why)
             ),
             Self::NothingThere => f.write_str("there is nothing of this name; brisk stat lists sessions and mounts"),
             Self::NotMounted => f.write_str("it is not a mount point; brisk stat lists sessions and mounts"),
@@ -859,7 +872,9 @@ impl std::error::Error for Error {
             | Cause::BindTarget { source, .. }
             | Cause::StartDirectory { source, .. }
             | Cause::WorkingDirectory { source, .. } => Some(source),
-            Cause::NoWindow { source, .. } => source.as_ref().map(|source| source as _),
+            Cause::PlaceNotMade { source, .. } | Cause::NoWindow { source, .. } => {
+                source.as_ref().map(|source| source as _)
+            }
             Cause::HotPack { source } | Cause::ReplayPlace { source } => Some(source),
             _ => None,
         }

@@ -75,6 +75,7 @@ mod beneath;
 mod chosen_names;
 mod confinement;
 mod error;
+mod existing_path;
 mod first_process;
 mod fuse;
 mod fusermount;
@@ -119,6 +120,7 @@ pub mod fuzzing {
 
 pub use confinement::Confinement;
 pub use error::{Error, ErrorKind, Result, with_reasons};
+pub use existing_path::resolve_path;
 pub use first_process::leave_first_process;
 pub use fuse::connection::{FuseConnection, mount_data};
 pub use fuse::options::{OnFault, ServeOptions};
@@ -153,8 +155,8 @@ pub use replay::{
 pub use rooted_launch::RootedLaunch;
 pub use run::{Launch, PlainLaunch, Variable};
 pub use session::{
-    Bind, FillPlan, ImageStatus, Notice, OperationStatus, SeenBy, Session, SessionFill,
-    SessionImage, SessionStatus, SharedMount, end_session, sessions,
+    Bind, FillPlan, ImageStatus, MissingPlace, Notice, OperationStatus, SeenBy, Session,
+    SessionFill, SessionImage, SessionStatus, SharedMount, end_session, sessions,
 };
 pub use squashfs_decoding::{Decoders, SquashfsDecoding};
 pub use syscalls::{become_command, ignore_requests_to_end};

@@ -1,7 +1,7 @@
 //! Opens files of any kind without waiting.
 
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
@@ -20,4 +20,9 @@ pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Cause> {
 pub(crate) fn open_null() -> Result<OwnedFd, Cause> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     openat(CWD, "/dev/null", flags, Mode::empty()).map_err(|e| Cause::io("open /dev/null", e))
+}
+
+/// A path of an open file, wherever it is.
+pub(crate) fn by_descriptor(fd: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }

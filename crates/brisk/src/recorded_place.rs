@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use brisk_image::Image;
+use brisk_mount::{MissingPlace, SessionImage, resolve_path};
+
+use crate::messages::say;
+use crate::names::shown;
 
 /// Directories that an image must not cover.
 const SYSTEM: [&str; 17] = [
@@ -40,7 +44,7 @@ pub fn recorded_place(image: &Image, option: &str) -> anyhow::Result<Option<Path
         return Ok(None);
     };
     // A link there may lead anywhere.
-    let found = place.canonicalize().unwrap_or_else(|_| place.clone());
+    let found = resolve_path(&place).unwrap_or_else(|_| place.clone());
     if let Some(system) = system_directory(&place).or_else(|| system_directory(&found)) {
         bail!(
             "the image records the place {}, which would cover {} of the system; allowed is a directory of its \
@@ -50,6 +54,24 @@ pub fn recorded_place(image: &Image, option: &str) -> anyhow::Result<Option<Path
         );
     }
     Ok(Some(place))
+}
+
+/// Says what it means for the program that the place of its image does not exist.
+pub fn tell_made(place: &MissingPlace) {
+    say(&format!(
+        "{place} does not exist, so brisk shows it to this program alone. The program sees all that is in {parent}, but can \
+         make, rename or remove nothing directly in it; make the directory {place} to allow that",
+        place = shown(place.path()),
+        parent = shown(place.parent()),
+    ));
+}
+
+/// The same of all images that a trace serves. What cannot be made, the trace says.
+pub fn tell_made_of<'a>(images: impl IntoIterator<Item = &'a SessionImage>) {
+    let places = images.into_iter().filter_map(|image| image.at.as_deref());
+    for place in places.filter_map(|at| MissingPlace::of(at).ok().flatten()) {
+        tell_made(&place);
+    }
 }
 
 /// The directory of the system that an image at `place` would cover, at least in part.

@@ -232,7 +232,7 @@ fn failures_of_brisk_are_125() {
         )
     );
     assert_eq!(
-        place.brisk(&["run", "a.img", "--at", "none", "--", "bin/app"]),
+        place.brisk(&["run", "a.img", "--kernel", "--at", "none", "--", "bin/app"]),
         said(
             125,
             "",

@@ -319,14 +319,20 @@ fn a_working_directory_that_is_not_in_the_image_is_named() {
 fn a_place_that_cannot_be_used_is_named() {
     each_world(|stage| {
         for (at, why) in [
-            ("none", "does not exist; make the directory first"),
+            ("none/../x", "does not exist; make the directory first"),
             (
                 "app.img",
                 "is not a directory; name a directory to mount on",
             ),
+            (
+                "app.img/x",
+                "is not a directory; name a directory to mount on",
+            ),
         ] {
             let output = stage
-                .brisk(&["run", "app.img", "--at", at, "--", "true"])
+                .brisk(&["run", "app.img", "--at", at])
+                .args(stage.world())
+                .args(["--", "true"])
                 .output()
                 .unwrap();
             assert_eq!(

@@ -270,6 +270,70 @@ fn only_launchers_are_replaced_and_removed() {
     );
 }
 
+/// Another machine may have the place, so the launcher is written.
+#[test]
+fn a_launcher_says_if_its_place_is_missing_and_cannot_be_made() {
+    each_user(|stage| {
+        pack(stage);
+        let top = stage.path("").canonicalize().unwrap();
+        let large = top.join("large");
+        fs::create_dir(&large).unwrap();
+        for number in 0..=1000 {
+            fs::write(large.join(number.to_string()), "").unwrap();
+        }
+        for (place, options, why) in [
+            (top.join("none/app"), [].as_slice(), None),
+            (large, &[], None),
+            (
+                top.join("none/app"),
+                &["--", "--seen-by", "user"],
+                Some(
+                    "and --seen-by user needs a directory that does; make the directory first, or leave out --seen-by user",
+                ),
+            ),
+            (
+                top.join("none/app"),
+                &["--", "--kernel"],
+                Some(
+                    "and --kernel needs a directory that does; make the directory first, or leave out --kernel",
+                ),
+            ),
+            (
+                top.join("large/app"),
+                &[],
+                Some(
+                    "and brisk cannot show it to the program alone: TOP/large has more than 1000 entries, and each must be \
+                     bound beside it; make the directory first",
+                ),
+            ),
+            (top.join("large/app"), &["--", "--root"], None),
+            (top.join("large/app"), &["--", "--at", "../at"], None),
+        ] {
+            let at = place.display().to_string();
+            let repacked = ["repack", "says.img", "-q", "-o", "placed.img", "--at", &at];
+            let repacked = brisk(stage, &repacked);
+            assert!(repacked.status.success(), "{repacked:?}");
+            let mut wrap = vec!["wrap", "placed.img", "-o", "app"];
+            wrap.extend(options);
+            let (code, _, err) = said(&brisk(stage, &wrap));
+            assert_eq!(code, 0, "{err}");
+            let warning = err
+                .lines()
+                .find(|line| line.starts_with("brisk: warning: "));
+            let start = "brisk: warning: app: starts will fail on this machine: ";
+            let expected = why.map(|why| {
+                let cannot = match why.starts_with("and brisk") {
+                    true => "cannot mount: ",
+                    false => "",
+                };
+                let why = why.replace("TOP", &top.display().to_string());
+                format!("{start}{cannot}{at} does not exist, {why}")
+            });
+            assert_eq!(warning, expected.as_deref(), "{options:?}");
+        }
+    });
+}
+
 #[test]
 fn menus_get_what_the_image_says_of_its_program() {
     each_user(|stage| {

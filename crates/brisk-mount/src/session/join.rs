@@ -36,6 +36,7 @@ pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<EnteredSe
             tree: place.clone(),
             joined: false,
             covered: vec![place],
+            made: Vec::new(),
             guardian: socket,
         })),
         Ok(JoinAnswer::Joined {
@@ -47,6 +48,7 @@ pub(super) fn join(socket: OwnedFd, linger: Duration) -> Result<Option<EnteredSe
                 tree: place,
                 joined: true,
                 covered: Vec::new(),
+                made: Vec::new(),
                 guardian: socket,
             }))
         }

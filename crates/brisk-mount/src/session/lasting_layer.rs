@@ -20,6 +20,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::Cause;
+use crate::open::by_descriptor;
 use crate::owner::is_own;
 
 const UPPER: &str = "upper";
@@ -203,10 +204,6 @@ impl LastingLayer {
             source,
         }
     }
-}
-
-fn by_descriptor(fd: &OwnedFd) -> PathBuf {
-    format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
 }
 
 /// The first entry that no layer has. The kernel empties `work`, so it counts as one only beside a lock, which comes first.

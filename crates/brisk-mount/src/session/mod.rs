@@ -30,6 +30,7 @@ mod layout;
 pub(crate) mod log;
 mod members;
 mod message;
+mod missing_place;
 mod mount_handle;
 mod open_image;
 mod overlay;
@@ -52,6 +53,8 @@ pub(crate) use bound_tree::BoundTree;
 pub use control::{ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
 pub(crate) use dev_fuse::{is_fuse, mount_channel};
 pub(crate) use layout::Layout;
+pub use missing_place::MissingPlace;
+pub(crate) use missing_place::make as make_places;
 pub use open_image::SessionImage;
 pub(crate) use open_image::{OpenImage, mount_directory};
 pub use session_fill::{FillPlan, SessionFill};
@@ -133,6 +136,8 @@ pub struct Session {
 pub enum Notice<'a> {
     /// The system refuses namespaces, so all programs of the user see the image in this directory.
     MountedForAll(&'a Path),
+    /// The place of an image does not exist, so the session has made it for its own programs alone.
+    PlaceMade(&'a MissingPlace),
     /// `fusermount3` cannot mount the image, so the program is in a user namespace, with what that costs it.
     InUserNamespace(&'a Error),
     /// The directory of sessions has no room, so the run has the mount for itself.
@@ -159,6 +164,8 @@ struct EnteredSession {
     joined: bool,
     /// Directories that mounts now hide, if it did not exist before.
     covered: Vec<PathBuf>,
+    /// Places that it has made just now.
+    made: Vec<MissingPlace>,
     /// Open until the program is executed, or this process ends.
     guardian: OwnedFd,
 }
@@ -267,6 +274,10 @@ impl Session {
             }
             entered => entered,
         };
+        if let Ok(entered) = &entered {
+            let made = entered.made.iter();
+            made.for_each(|place| tell(Notice::PlaceMade(place)));
+        }
         match entered {
             Err(Cause::NoUserNamespaces { source }) => {
                 if let Some(option) = Needs::of(self).namespaces {
@@ -349,6 +360,12 @@ impl Session {
         for image in images {
             image.add_to(&mut key)?;
             key.add_path(image.at.as_deref());
+            // A session keeps what was beside its place when it was made. If something has come there or has gone since, it
+            // would be missing.
+            key.add_number(image.missing.is_some().into());
+            if let Some(missing) = &image.missing {
+                key.add_file(&missing.parent_file()?)?;
+            }
         }
         key.add_number(self.root.into());
         key.add_number(self.writable.into());

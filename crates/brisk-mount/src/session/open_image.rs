@@ -9,7 +9,9 @@ use std::sync::Arc;
 use brisk_image::verity::{VerifiedFile, Verity};
 use brisk_image::{Image, OpenOptions};
 
+use super::missing_place::MissingPlace;
 use crate::error::Cause;
+use crate::existing_path::ExistingPath;
 use crate::key::Key;
 
 /// An image of a [`Session`](crate::Session).
@@ -20,8 +22,9 @@ pub struct SessionImage {
     pub path: PathBuf,
     /// The byte at which the image starts in it.
     pub offset: u64,
-    /// The directory to mount the image on. The mount hides its contents, for the session only. `None` is the
-    /// first of `/mnt`, `/media` and `/srv` that is empty and not a mount point.
+    /// The directory to mount the image on. The mount hides its contents, for the session only. If it does not exist, a
+    /// session in namespaces makes it: see [`MissingPlace`]. `None` is the first of `/mnt`, `/media` and `/srv` that is empty
+    /// and not a mount point.
     pub at: Option<PathBuf>,
     /// Compares each block with the image's hash tree, whenever it is read. The tree is behind the image or beside it:
     /// see [`TreeFile::find`](brisk_image::verity::TreeFile::find). `None` compares nothing.
@@ -47,6 +50,8 @@ pub(crate) struct OpenImage {
     pub(crate) offset: u64,
     /// A canonical path of a directory.
     pub(crate) at: Option<PathBuf>,
+    /// Its place, if that does not exist yet.
+    pub(crate) missing: Option<MissingPlace>,
     pub(crate) verified: Option<Arc<VerifiedFile>>,
 }
 
@@ -64,6 +69,14 @@ impl OpenImage {
             }
             None => None,
         };
+        let (at, missing) = match &image.at {
+            Some(at) if in_root => (Some(Path::new("/").join(at)), None),
+            Some(at) => {
+                let path = resolve_place(at)?;
+                (Some(path.whole()), MissingPlace::in_path(&path)?)
+            }
+            None => (None, None),
+        };
         Ok(Self {
             path: image
                 .path
@@ -71,11 +84,8 @@ impl OpenImage {
                 .map_err(|e| Cause::io("resolve the image's name", e))?,
             file,
             offset: image.offset,
-            at: match &image.at {
-                Some(at) if in_root => Some(Path::new("/").join(at)),
-                Some(at) => Some(mount_directory(at)?),
-                None => None,
-            },
+            at,
+            missing,
             verified,
         })
     }
@@ -88,6 +98,7 @@ impl OpenImage {
             file: file.map_err(|e| Cause::io("hold the image", e))?,
             offset: self.offset,
             at: self.at.clone(),
+            missing: self.missing.clone(),
             verified: self.verified.clone(),
         })
     }
@@ -126,19 +137,29 @@ impl OpenImage {
 
 /// The canonical path of the directory `at`.
 pub(crate) fn mount_directory(at: &Path) -> Result<PathBuf, Cause> {
-    let path = at.canonicalize().map_err(|e| match e.kind() {
+    let path = resolve_place(at)?;
+    match path.is_whole() {
+        true => Ok(path.existing),
+        false => Err(Cause::TargetMissing {
+            target: at.to_owned(),
+        }),
+    }
+}
+
+/// The path of the directory `at`, which may not exist.
+pub(super) fn resolve_place(at: &Path) -> Result<ExistingPath, Cause> {
+    let not_directory = || Cause::TargetNotDirectory {
+        target: at.to_owned(),
+    };
+    let path = ExistingPath::of(at).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => Cause::TargetMissing {
             target: at.to_owned(),
         },
-        io::ErrorKind::NotADirectory => Cause::TargetNotDirectory {
-            target: at.to_owned(),
-        },
+        io::ErrorKind::NotADirectory => not_directory(),
         _ => Cause::io(format!("resolve {}", at.display()), e),
     })?;
-    if !path.is_dir() {
-        return Err(Cause::TargetNotDirectory {
-            target: at.to_owned(),
-        });
+    match path.existing.is_dir() {
+        true => Ok(path),
+        false => Err(not_directory()),
     }
-    Ok(path)
 }

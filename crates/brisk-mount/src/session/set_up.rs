@@ -27,7 +27,7 @@ use super::own_limits::take_own_limits;
 use super::process_title::show_images;
 use super::session_fill::ImageFill;
 use super::surroundings::Surroundings;
-use super::{EnteredSession, OpenImage, Session};
+use super::{EnteredSession, OpenImage, Session, make_places};
 use crate::error::{Cause, Error};
 use crate::hot_pack::fill::FillRoot;
 use crate::namespace::{NamespaceKind, enter_session};
@@ -134,6 +134,9 @@ fn build(
     // returns `Cause::NoUserNamespaces` before it has changed anything except the files of the session, which
     // the caller removes.
     let entry = enter_session(geteuid(), getegid())?;
+    let missing = images.iter().filter_map(|image| image.missing.clone());
+    let missing: Vec<_> = missing.collect();
+    make_places(&missing)?;
     // Before a mount can hide it.
     layer
         .iter_mut()
@@ -206,6 +209,7 @@ fn build(
         tree,
         joined: false,
         covered: places,
+        made: missing,
         guardian: ours,
     })
 }

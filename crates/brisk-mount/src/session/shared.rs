@@ -192,6 +192,9 @@ pub(super) fn is_of_way(cause: &Cause) -> bool {
 /// Makes or joins a mount by `fusermount3` that runs of the same image share, in the user's own world.
 pub(super) fn enter(session: &Session) -> Result<EnteredSession, Cause> {
     let image = OpenImage::open(&session.image, false)?;
+    if let (Some(_), Some(at)) = (&image.missing, &session.image.at) {
+        return Err(Cause::TargetMissing { target: at.clone() });
+    }
     let identify = |e| Cause::io("identify the image", e);
     let mut key = Key::new().map_err(identify)?;
     image.add_to(&mut key).map_err(identify)?;
@@ -254,6 +257,7 @@ pub(super) fn enter(session: &Session) -> Result<EnteredSession, Cause> {
         tree: target.clone(),
         joined: false,
         covered: vec![target],
+        made: Vec::new(),
         guardian,
     })
 }

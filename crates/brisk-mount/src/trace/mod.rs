@@ -48,7 +48,7 @@ pub use self::x_display::XDisplay;
 use crate::error::{Action, Cause, Error, Result};
 use crate::namespace::is_privileged;
 use crate::run::{ProgramPlace, Variable, default_place};
-use crate::session::{Bind, OpenImage, SessionImage, mount_directory};
+use crate::session::{Bind, MissingPlace, OpenImage, SessionImage, mount_directory};
 use crate::syscalls::start_child;
 use crate::working_directory::WorkingDirectory;
 
@@ -342,6 +342,14 @@ impl Planned {
         };
         let what = PlannedSource::Image(image);
         Ok(Self { what, at })
+    }
+
+    /// Its place, if that does not exist yet.
+    fn missing(&self) -> Option<&MissingPlace> {
+        match &self.what {
+            PlannedSource::Tree(_) => None,
+            PlannedSource::Image(image) => image.missing.as_ref(),
+        }
     }
 
     fn source(&self) -> TraceSource {

@@ -10,11 +10,11 @@ use brisk_image::profile::RootKind;
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use super::{PlannedSource, TracePlan};
+use super::{Planned, PlannedSource, TracePlan};
 use crate::error::{Action, Cause, Error};
 use crate::fuse::directory::ServedDirectory;
 use crate::fuse::server::serve_directory;
-use crate::session::{Layout, OpenImage, mount_channel};
+use crate::session::{Layout, OpenImage, make_places, mount_channel};
 use crate::{FuseConnection, Owners, Recorder, Recording, ServeOptions, serve};
 
 /// A mount that waits for its server. When anything in the mount is touched, no other process may have the
@@ -32,6 +32,8 @@ enum MountSource {
 
 /// Mounts everything that is planned, and returns what is left to do when it is served.
 pub(super) fn mount_all(plan: &TracePlan) -> Result<(Vec<TracedMount>, Layout), Cause> {
+    let missing = plan.served.iter().filter_map(Planned::missing);
+    make_places(&missing.cloned().collect::<Vec<_>>())?;
     // The trees are opened before anything hides them.
     let mut sources = Vec::new();
     for planned in &plan.served {

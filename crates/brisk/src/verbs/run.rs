@@ -17,9 +17,9 @@ use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_mount::{
     BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedLaunch, LearnedOf,
-    LearnedPacks, Learning, LeftAlone, Notice, Observe, Observed, ObservedLaunch, PlainLaunch,
-    Replay, RootedLaunch, SeenBy, Session, SessionFill, SessionImage, Trace, gives_rights,
-    leave_first_process, sessions, with_reasons,
+    LearnedPacks, Learning, LeftAlone, MissingPlace, Notice, Observe, Observed, ObservedLaunch,
+    PlainLaunch, Replay, RootedLaunch, SeenBy, Session, SessionFill, SessionImage, Trace,
+    gives_rights, leave_first_process, sessions, with_reasons,
 };
 
 use super::profile::percent;
@@ -36,7 +36,7 @@ use crate::launcher::next_in_path;
 use crate::messages::{count, say, warn};
 use crate::names::shown;
 use crate::path_hint::{HintedError, with_program};
-use crate::recorded_place::recorded_place;
+use crate::recorded_place::{recorded_place, tell_made, tell_made_of};
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
 use crate::verify_args::VerifyArgs;
@@ -117,7 +117,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", hide = true)]
     called_as: Option<OsString>,
 
-    /// The directory to mount the image on. The mount hides its contents, from the program only. [default: the place
+    /// The directory to mount the image on. The mount hides its contents, from the program only. If it does not exist, the
+    /// program sees it all the same, and can make nothing new directly in the directory above it. [default: the place
     /// that the image records; else a directory of the session if all programs of the user see it, or the first of /mnt,
     /// /media and /srv that is empty]
     #[arg(long, value_name = "DIR", conflicts_with = "root")]
@@ -410,6 +411,7 @@ pub fn start(
                  programs see it",
                 place.display()
             )),
+            Notice::PlaceMade(place) => tell_made(place),
             // A run of a desktop or a build has nobody to read it.
             Notice::InUserNamespace(why) if is_told(args) => warn(&format!(
                 "{}; so only the program sees the image, in a user namespace, where ssh refuses root's files and sudo gets no \
@@ -717,6 +719,48 @@ impl Args {
         self.writable.as_ref()?.as_deref()
     }
 
+    /// Why starts of `image` by its entry would fail on this machine for want of its place, and what to do. None if they
+    /// would not.
+    pub fn lacks_place(&self, image: &Image, entry: &Entry) -> Option<String> {
+        let start = Start::by_entry(
+            entry,
+            Path::new(""),
+            OsStr::new(""),
+            &[],
+            self.surroundings.root,
+            self.at.as_deref(),
+        );
+        // A relative place counts from where the launcher is started.
+        if start.root || self.at.as_deref().is_some_and(Path::is_relative) {
+            return None;
+        }
+        let found = || -> anyhow::Result<_> {
+            let recorded = match self.at {
+                Some(_) => None,
+                None => recorded_place(image, "--at DIR")?,
+            };
+            let place = self.at.clone().or(recorded);
+            Ok(place
+                .as_deref()
+                .map(MissingPlace::of)
+                .transpose()?
+                .flatten())
+        };
+        let missing = match found() {
+            Ok(found) => found?,
+            Err(error) => return Some(format!("{error:#}")),
+        };
+        let needs = match self.seen_by {
+            Some(WhoSees::User) => "--seen-by user",
+            _ if self.kernel => "--kernel",
+            _ => return None,
+        };
+        Some(format!(
+            "{} does not exist, and {needs} needs a directory that does; make the directory first, or leave out {needs}",
+            shown(missing.path())
+        ))
+    }
+
     /// The image. Empty if none is named.
     fn image(&self) -> &Path {
         self.image.as_deref().unwrap_or(Path::new(""))
@@ -931,6 +975,9 @@ fn audit(
     trace.writable = session.writable;
     trace.directory = session.directory;
     trace.variables = session.variables;
+    if !trace.root {
+        tell_made_of(trace.image.iter().chain(&trace.with));
+    }
     let traced = match trace.record() {
         Ok(traced) => traced,
         Err(error) => return Ok(Err(error)),

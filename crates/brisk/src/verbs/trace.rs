@@ -24,7 +24,7 @@ use crate::output_file::check_output;
 use crate::path_hint::{with_program, with_program_of_directory};
 use crate::progress::Progress;
 use crate::readiness::parse_readiness;
-use crate::recorded_place::recorded_place;
+use crate::recorded_place::{recorded_place, tell_made_of};
 use crate::surroundings::SurroundingsArgs;
 
 /// What to record.
@@ -179,6 +179,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     served.binds.clone_from(&args.surroundings.bind);
     served.writable = args.writable;
     served.ready = args.ready.clone();
+    if !served.root {
+        tell_made_of(served.image.iter().chain(&served.with));
+    }
     let mut whole = SystemTrace::new(args.command.clone());
     whole.all_processes = args.all_processes;
     whole.keep_cache = args.keep_cache;

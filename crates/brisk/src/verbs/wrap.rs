@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 
 fn wrap(args: &Args, image: &Path, output: &Path) -> anyhow::Result<Answer> {
     check_output(output, "-o")?;
-    check_options(&args.options)?;
+    let options = check_options(&args.options)?;
     match is_wrapper(output) {
         Ok(true) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -132,6 +132,13 @@ fn wrap(args: &Args, image: &Path, output: &Path) -> anyhow::Result<Answer> {
         shown(output),
         shown(&path)
     ));
+    // Another machine may have the place, so this is no error.
+    if let Some(why) = options.lacks_place(&opened, &entry) {
+        warn(&format!(
+            "{}: starts will fail on this machine: {why}",
+            shown(output)
+        ));
+    }
     if let Some(menu) = menu {
         say(&format!(
             "{}: in the menus of applications",
@@ -159,8 +166,8 @@ fn resolved(launcher: &Path) -> anyhow::Result<PathBuf> {
     resolve().with_context(|| format!("cannot resolve {}", shown(launcher)))
 }
 
-/// Checks what would otherwise fail at each start, or do something else there.
-fn check_options(options: &[OsString]) -> anyhow::Result<()> {
+/// The options. Checks what would otherwise fail at each start, or do something else there.
+fn check_options(options: &[OsString]) -> anyhow::Result<run::Args> {
     if let Some(word) = options
         .iter()
         .find(|word| *word == "--args" || *word == "--")
@@ -178,7 +185,7 @@ fn check_options(options: &[OsString]) -> anyhow::Result<()> {
     let parsed = parsed.and_then(|matches| run::Args::from_arg_matches(&matches));
     match parsed {
         Ok(parsed) => match parsed.layer().filter(|layer| layer.is_relative()) {
-            None => Ok(()),
+            None => Ok(parsed),
             Some(layer) => bail!(
                 "--writable={} counts from the directory where the launcher is started, so each would get a layer of its own; \
                  name an absolute path",

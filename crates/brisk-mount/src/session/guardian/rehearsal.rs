@@ -3,7 +3,7 @@
 //! It is a real one, with its event loop and its sockets, in the calling process. It has one image, and starts no
 //! process: its server is a socket.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +32,7 @@ use crate::session::join::JoinAnswer;
 use crate::session::members::Members;
 use crate::session::message::{Message, receive};
 use crate::session::mount_handle::MountHandle;
-use crate::session::open_image::OpenImage;
+use crate::session::open_image::{OpenImage, SessionImage};
 use crate::session::server::Server;
 use crate::session::shared_mount_point::SharedMountPoint;
 use crate::session::surroundings::{self, Surroundings};
@@ -138,13 +138,8 @@ impl Stage {
             path: self.image.clone(),
             place: PLACE.into(),
             source: ImageSource {
-                image: OpenImage {
-                    path: self.image.clone(),
-                    file: File::open(&self.image)?,
-                    offset: 0,
-                    at: None,
-                    verified: None,
-                },
+                image: OpenImage::open(&SessionImage::new(&self.image), false)
+                    .map_err(|cause| io::Error::other(cause.to_string()))?,
                 block_cache: 0,
             },
             connection: FuseConnection::from_parts(vec![channel], 0).map_err(io::Error::other)?,
