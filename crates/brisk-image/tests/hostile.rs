@@ -7,12 +7,13 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use brisk_image::{Image, Limits, OpenOptions, Tree, TreeRules};
+use brisk_image::{Image, ImageWriter, Limits, OpenOptions, Tree, TreeRules, Work};
 
 #[path = "support/exercise.rs"]
 mod exercise;
@@ -242,6 +243,73 @@ fn the_tree_that_the_others_are_made_of_has_no_fault() {
         ("security.capability", b"abc"),
     ];
     assert_eq!(xattrs, expected);
+}
+
+/// What is copied from an image into another one can be read there, or gives the error that reading it gives.
+#[test]
+fn blocks_that_are_copied_can_be_read() {
+    let limits = LIMITS.contents(8 << 20);
+    let options = OpenOptions::new().limits(limits);
+    let mut copied = 0;
+    for (name, path) in files_in(&bad()) {
+        let bytes = fs::read(&path).unwrap();
+        let Ok(image) = Image::from_source(bytes, &options) else {
+            continue;
+        };
+        let tree = Tree::from_image(&image, &TreeRules::default());
+        let (Ok(tree), Ok(writer)) = (tree, ImageWriter::like(&image)) else {
+            continue;
+        };
+        let pack = |copies| {
+            let mut bytes = Vec::new();
+            let writer = writer.clone().threads(1).copy_blocks(copies);
+            let packed = writer.write_to(&tree, Cursor::new(&mut bytes));
+            packed.map(|summary| (summary.data.copied_blocks, bytes))
+        };
+        let (new, anew) = match (pack(true), pack(false)) {
+            (Ok((blocks, new)), Ok((_, anew))) => {
+                copied += blocks;
+                (new, anew)
+            }
+            (Err(new), Err(anew)) => {
+                assert_eq!(new.to_string(), anew.to_string(), "{name}");
+                continue;
+            }
+            (new, anew) => panic!("{name}: {:?} {:?}", new.err(), anew.err()),
+        };
+        let [new, anew] = [new, anew].map(|bytes| {
+            let image = Image::from_source(bytes, &OpenOptions::new()).unwrap();
+            let checked = image.check(&Work::new(), |_, e| panic!("{name}: {e}"));
+            assert_eq!(checked.unwrap().faults, 0, "{name}");
+            Tree::from_image(&image, &TreeRules::default()).unwrap()
+        });
+        let differences = new.compare(&anew, &[], &Work::new()).unwrap();
+        assert_eq!(differences, [], "{name}");
+    }
+    assert!(copied > 100, "{copied} blocks were copied");
+}
+
+/// A block may be stored in more bytes than it decodes to, and many files may have it.
+#[test]
+fn a_block_that_is_larger_than_its_contents_is_not_copied() {
+    let mut parts = Parts::new();
+    // Deflate blocks of nothing, one of one byte, and its checksum.
+    let mut stream = vec![0x78, 0x01];
+    for _ in 0..700 {
+        stream.raw(&[0, 0, 0, 0xff, 0xff]);
+    }
+    stream.raw(&[1, 1, 0, 0xfe, 0xff, b'x']);
+    stream.raw(&[0, 0x79, 0, 0x79]);
+    let start = parts.data(&stream);
+    let file = parts.long_file("file", start, 1, &[stream.len() as u32]);
+    let image = Image::from_source(parts.rooted(&[file]).build().bytes, &options()).unwrap();
+    assert_eq!(image.read("file").unwrap(), b"x");
+    let tree = Tree::from_image(&image, &TreeRules::default()).unwrap();
+    let mut bytes = Vec::new();
+    let writer = ImageWriter::like(&image).unwrap().shared_blocks(false);
+    let packed = writer.write_to(&tree, Cursor::new(&mut bytes)).unwrap();
+    let data = packed.data;
+    assert_eq!((data.raw_blocks, data.copied_blocks), (1, 0));
 }
 
 /// Every bit of an image of all fourteen types of inode is flipped, and every byte made the

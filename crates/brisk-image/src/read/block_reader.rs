@@ -8,7 +8,7 @@ use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::data_block::StoredLen;
 
 /// A block with contents of one file, or of several that share it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
     /// Where it is stored.
     pub(crate) start: u64,
@@ -68,6 +68,32 @@ impl BlockReader {
             return Err(block.wrong_len(what, n, Allowed::Only(out.len() as u64)));
         }
         Ok(())
+    }
+
+    /// As [`BlockReader::read`] of a block that is no hole, and puts its bytes as they are stored at the start of
+    /// `stored`, which is as long as a block.
+    #[cfg(feature = "write")]
+    pub(crate) fn read_stored(
+        &self,
+        block: Block,
+        stored: &mut [u8],
+        out: &mut [u8],
+        what: &'static str,
+    ) -> Result<usize> {
+        let (len, most) = (block.stored.len() as usize, out.len() as u64);
+        let too_long = || block.wrong_len(what, len, Allowed::AtMost(most));
+        let stored = stored.get_mut(..len).ok_or_else(too_long)?;
+        self.image.read_into(block.start, stored, what)?;
+        if block.stored.is_raw() {
+            let out = out.get_mut(..len).ok_or_else(too_long)?;
+            out.copy_from_slice(stored);
+            return Ok(len);
+        }
+        self.image.with_worker(|worker| {
+            let decoder = &mut worker.decoder;
+            self.image
+                .decode_with(decoder, stored, out, block.start, what)
+        })
     }
 
     /// The decoded `block` of at most `most` bytes, from the cache or into it.

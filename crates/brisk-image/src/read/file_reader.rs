@@ -478,6 +478,46 @@ impl FileReader {
             .map_err(|e| self.image.name(e))
     }
 
+    /// How the file's block at `offset` is stored, if it is a block of the file's own and no hole.
+    #[cfg(feature = "write")]
+    pub(crate) fn block_at(&self, offset: u64) -> Option<Block> {
+        let i = usize::try_from(offset / u64::from(self.image.block_size())).ok()?;
+        let block = self.blocks.get(i)?;
+        (!block.stored.is_sparse()).then_some(block)
+    }
+
+    /// The shared block that the end of the file is in, if it is in one, and the byte of it where that end starts.
+    #[cfg(feature = "write")]
+    pub(crate) fn tail_block_at(&self) -> Option<(Block, u32)> {
+        let tail = self.tail.filter(|tail| !tail.block.stored.is_sparse())?;
+        Some((tail.block, tail.offset))
+    }
+
+    /// Puts `block`, which is one of those above, at the start of `stored` as it is stored and at the start of `out`
+    /// decoded, past the cache, and returns how many bytes it decodes to.
+    ///
+    /// `stored` is as long as a block of the image.
+    #[cfg(feature = "write")]
+    pub(crate) fn read_stored(
+        &self,
+        block: Block,
+        stored: &mut [u8],
+        out: &mut [u8],
+        what: &'static str,
+    ) -> Result<usize> {
+        let blocks = &self.image.inner.blocks;
+        let read = blocks.read_stored(block, stored, out, what);
+        read.map_err(|e| self.image.name(e))
+    }
+
+    /// The error that `block` decodes to `found` bytes, and not to `len`.
+    #[cfg(feature = "write")]
+    pub(crate) fn wrong_len(&self, block: Block, found: usize, len: usize) -> Error {
+        let allowed = Allowed::Only(len as u64);
+        self.image
+            .name(block.wrong_len("a data block", found, allowed))
+    }
+
     /// Bytes that block `i` decodes to.
     pub(crate) fn block_len(&self, i: usize) -> usize {
         let block_size = self.image.block_size() as usize;

@@ -11,6 +11,7 @@ use brisk_io::{ByteSource, Window};
 use super::entry::Contents;
 use super::{FileSource, SourceFile, SourceId};
 use crate::error::{Error, Result};
+use crate::read::image::Image;
 
 /// Bytes that are read and spooled at once.
 const CHUNK: usize = 256 << 10;
@@ -127,6 +128,10 @@ impl FileSource for AddedFiles {
             (None, Some(base)) => base.open(file),
             (None, None) => Err(Error::input("a file has no contents")),
         }
+    }
+
+    fn image(&self) -> Option<&Image> {
+        self.base.as_ref()?.image()
     }
 }
 

@@ -124,6 +124,10 @@ impl FileSource for ImageSource {
         let inode = self.image.inode(self.files[file as usize])?;
         Ok(Box::new(self.image.file(&inode)?))
     }
+
+    fn image(&self) -> Option<&Image> {
+        Some(&self.image)
+    }
 }
 
 impl SourceFile for FileReader {
@@ -145,5 +149,9 @@ impl SourceFile for FileReader {
 
     fn check_unchanged(&mut self) -> Result<()> {
         Ok(())
+    }
+
+    fn stored(&self) -> Option<&FileReader> {
+        Some(self)
     }
 }

@@ -19,6 +19,8 @@ use std::path::PathBuf;
 use crate::error::{Error, Result};
 use crate::format::dir_listing::MAX_NAME;
 use crate::format::inode::FileType;
+use crate::read::file_reader::FileReader;
+use crate::read::image::Image;
 use crate::read::inode_reader::Device;
 use crate::read::xattr_reader::Xattr;
 
@@ -90,6 +92,11 @@ pub(crate) fn file_type(kind: &TreeKind) -> FileType {
 pub(crate) trait FileSource: Send + Sync {
     /// Opens a file for reading.
     fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + Send + '_>>;
+
+    /// The image that files come from whose [`SourceFile::stored`] is known.
+    fn image(&self) -> Option<&Image> {
+        None
+    }
 }
 
 /// The contents of one file that is packed.
@@ -102,6 +109,11 @@ pub(crate) trait SourceFile {
 
     /// Checks that the file is still what it was when the tree was listed.
     fn check_unchanged(&mut self) -> Result<()>;
+
+    /// The file as an image stores it, if it comes from one.
+    fn stored(&self) -> Option<&FileReader> {
+        None
+    }
 }
 
 /// Checks that a directory of an image can hold `name`.

@@ -9,6 +9,8 @@ use crate::format::data_block::StoredLen;
 use crate::ordered;
 use crate::output::Output;
 use crate::plan::{Placement, Plan, Storage};
+use crate::read::block_reader::Block;
+use crate::read::file_reader::FileReader;
 use crate::tree::{InodeId, SourceFile, SourceId, Tree, TreeKind};
 use crate::work::Work;
 
@@ -60,6 +62,8 @@ pub struct Tally {
     pub compressed_blocks: u64,
     /// Blocks with the contents of several files.
     pub shared_blocks: u64,
+    /// Blocks among those above that the image that the tree comes from had, and that were not compressed again.
+    pub copied_blocks: u64,
 }
 
 /// What the data writer has to know beside tree and plan.
@@ -71,6 +75,19 @@ pub(crate) struct DataOptions {
     pub(crate) shared_blocks: bool,
     /// Whether the ends of larger files share blocks, too.
     pub(crate) tails: bool,
+    /// Which blocks of the image that the tree comes from are stored as they are there.
+    pub(crate) copies: Copies,
+}
+
+/// Which blocks of the image that a tree comes from are stored again as they are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// None: the image is compressed in another way.
+    None,
+    /// Those that are compressed, and those that files share. Others that are not compressed may be so by a rule about
+    /// the name that the file had.
+    Compressed,
+    All,
 }
 
 /// A file that is stored.
@@ -115,6 +132,20 @@ struct Made {
     /// Bytes at the start of `buffer` that are to be stored.
     len: usize,
     form: Form,
+    /// Whether an image had the block already.
+    copied: bool,
+}
+
+impl Made {
+    fn sparse(job: Job) -> Self {
+        Self {
+            job,
+            buffer: Vec::new(),
+            len: 0,
+            form: Form::Sparse,
+            copied: false,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -281,6 +312,7 @@ struct Open<'a> {
 struct Worker<'a> {
     tree: &'a Tree,
     pool: &'a Pool,
+    copies: Copies,
     encoder: Encoder,
     /// The file that was read last: blocks of one file mostly follow each other.
     open: Option<Open<'a>>,
@@ -327,13 +359,38 @@ impl<'a> Worker<'a> {
             Job::SharedBlock(members) => (members.iter().map(|m| m.len).sum(), Storage::Coded),
             Job::Hole { .. } => (0, Storage::Coded),
         };
+        if let Some((file, block)) = self.stored(&job)? {
+            let mut buffer = self.pool.take();
+            let n = match &job {
+                Job::SharedBlock(_) => {
+                    file.read_stored(block, &mut buffer, input, "a shared block")?
+                }
+                _ => file.read_stored(block, &mut buffer, &mut input[..len], "a data block")?,
+            };
+            match &job {
+                // What else is in the block is of no file of this tree.
+                Job::SharedBlock(_) if n != len => self.pool.give(buffer),
+                _ if n != len => return Err(file.wrong_len(block, n, len)),
+                Job::Block { .. } if is_zero(&input[..len]) => {
+                    self.pool.give(buffer);
+                    return Ok(Made::sparse(job));
+                }
+                _ => {
+                    return Ok(Made {
+                        job,
+                        buffer,
+                        len: block.stored.len() as usize,
+                        form: match block.stored.is_raw() {
+                            true => Form::Raw,
+                            false => Form::Compressed,
+                        },
+                        copied: true,
+                    });
+                }
+            }
+        }
         if self.read(&job, &mut input[..len])? {
-            return Ok(Made {
-                job,
-                buffer: Vec::new(),
-                len: 0,
-                form: Form::Sparse,
-            });
+            return Ok(Made::sparse(job));
         }
         let mut buffer = self.pool.take();
         let compressed = match storage {
@@ -352,7 +409,49 @@ impl<'a> Worker<'a> {
             buffer,
             len,
             form,
+            copied: false,
         })
+    }
+
+    /// The block of an image that has exactly what `job` makes a block of, if there is one to be copied, and a file
+    /// to read it by.
+    fn stored(&mut self, job: &Job) -> Result<Option<(FileReader, Block)>> {
+        if self.copies == Copies::None {
+            return Ok(None);
+        }
+        let mut found: Option<(FileReader, Block)> = None;
+        let len = match job {
+            Job::Block { item, offset, len } if item.storage == Storage::Coded => {
+                let all = self.copies == Copies::All;
+                if let Some(file) = self.file(item.source)?.file.stored() {
+                    let block = file.block_at(*offset);
+                    let block = block.filter(|block| all || !block.stored.is_raw());
+                    found = block.map(|block| (file.clone(), block));
+                }
+                *len
+            }
+            Job::Block { .. } | Job::Hole { .. } => return Ok(None),
+            Job::SharedBlock(members) => {
+                let mut at = 0;
+                for member in members {
+                    let file = self.file(member.item.source)?.file.stored();
+                    let tail = file.and_then(|file| Some((file, file.tail_block_at()?)));
+                    match (tail, &found) {
+                        (Some((_, (block, from))), Some((_, known)))
+                            if *known == block && from as usize == at => {}
+                        (Some((file, (block, 0))), None) => found = Some((file.clone(), block)),
+                        _ => return Ok(None),
+                    }
+                    at += member.len;
+                }
+                at
+            }
+        };
+        // A block that does not get smaller is stored as it is. One that is larger could make the new image larger
+        // than its files.
+        let is_smaller =
+            |block: &Block| block.stored.is_raw() || (block.stored.len() as usize) < len;
+        Ok(found.filter(|(_, block)| is_smaller(block)))
     }
 
     /// Reads what a block holds; true if it is all zeros and need not be stored.
@@ -448,6 +547,7 @@ pub(crate) fn write(
             Encoder::new(&options.compression, options.block_size).map(|encoder| Worker {
                 tree,
                 pool: &pool,
+                copies: options.copies,
                 encoder,
                 open: None,
                 input: vec![0; options.block_size as usize],
@@ -508,6 +608,7 @@ impl Data {
             Form::Compressed => self.tally.compressed_blocks += 1,
             Form::Raw => self.tally.raw_blocks += 1,
         }
+        self.tally.copied_blocks += u64::from(made.copied);
         let bytes = match &made.job {
             Job::Block { item, len, .. } => {
                 let contents = self.contents.entry(item.inode).or_default();

@@ -7,7 +7,7 @@ use brisk_io::ByteSource;
 use serde::Serialize;
 use zerocopy::IntoBytes;
 
-use super::data_writer::{self, DataOptions, Tally};
+use super::data_writer::{self, Copies, DataOptions, Tally};
 use super::hot_pack::{HotPackBehind, ReadBack};
 use super::metadata_writer::MetadataWriter;
 use super::recipe::Recipe;
@@ -55,6 +55,7 @@ pub struct ImageWriter {
     place: Option<PathBuf>,
     entry_point: Option<EntryPoint>,
     recipe: bool,
+    copy_blocks: bool,
     rules: PlanRules,
     pub(super) hot_pack: Option<HotPackBehind>,
     verity: bool,
@@ -101,6 +102,7 @@ impl Default for ImageWriter {
             place: None,
             entry_point: None,
             recipe: true,
+            copy_blocks: true,
             rules: PlanRules::default(),
             hot_pack: None,
             verity: false,
@@ -204,6 +206,20 @@ impl ImageWriter {
         self
     }
 
+    /// Whether blocks of files that come from an image are copied from there, and not compressed again, where that
+    /// gives the same image. The default is yes.
+    ///
+    /// That is so if the image has the same compression and size of blocks. If the new image has a [`Recipe`], the old
+    /// one must have been made by the same versions, too; else the new image would not be what its recipe makes. brisk
+    /// takes what the old image records of that. With `false` it compresses everything, and so finds out.
+    ///
+    /// A block that is copied was decoded: a damaged one is an error, as ever.
+    #[must_use]
+    pub fn copy_blocks(mut self, yes: bool) -> Self {
+        self.copy_blocks = yes;
+        self
+    }
+
     /// Which files come first, and which are stored raw.
     #[must_use]
     pub fn rules(mut self, rules: PlanRules) -> Self {
@@ -236,7 +252,8 @@ impl ImageWriter {
     /// [`Recipe`], or with its codec, block size and flags if it has none. The time of the image,
     /// the directory that it belongs at and how it starts its program stay the same.
     ///
-    /// It makes no hot pack, because that needs the profile.
+    /// It makes no hot pack, because that needs the profile. Blocks of files that did not change are
+    /// [copied](ImageWriter::copy_blocks).
     ///
     /// # Errors
     ///
@@ -478,6 +495,7 @@ impl ImageWriter {
             block_size: self.block_size,
             shared_blocks: self.shared_blocks,
             tails: self.tails,
+            copies: self.copies(tree),
         };
         let data = data_writer::write(tree, &plan, &duplicates, data_options, out, &self.work)?;
 
@@ -559,6 +577,27 @@ impl ImageWriter {
             verity: None,
         };
         Ok((summary, wire))
+    }
+
+    /// Which blocks of the image that `tree` comes from are what this writer would make of their contents.
+    fn copies(&self, tree: &Tree) -> Copies {
+        let image = tree.source.image().filter(|_| self.copy_blocks);
+        let Some(image) = image.filter(|image| image.block_size() == self.block_size) else {
+            return Copies::None;
+        };
+        // Whatever a recipe says: this is what a reader of the new image is told.
+        let (recorded, asked) = (compression_of(image), self.compression);
+        if recorded.for_decoders() != asked.for_decoders() || asked == Compression::None {
+            return Copies::None;
+        }
+        match image.recipe() {
+            Ok(Some(made)) if !made.blocks_are_of(&self.to_recipe(), self.recipe) => Copies::None,
+            Ok(Some(made)) if !made.raw.is_empty() => Copies::Compressed,
+            Ok(Some(_)) => Copies::All,
+            Ok(None) if recorded == asked && !self.recipe => Copies::All,
+            // A recipe that cannot be read says nothing.
+            Ok(None) | Err(_) => Copies::None,
+        }
     }
 
     /// Checks that readers can hold the list of each file's blocks: brisk's own, by default.

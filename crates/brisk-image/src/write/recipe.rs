@@ -44,6 +44,14 @@ pub struct Recipe {
 }
 
 impl Recipe {
+    /// Whether blocks with the same contents are the same bytes by both recipes: made by the same versions, too, if that is
+    /// asked for.
+    pub(crate) fn blocks_are_of(&self, other: &Self, same_versions: bool) -> bool {
+        let options = |recipe: &Self| (recipe.compression, recipe.block_size);
+        let by_same = self.brisk == other.brisk && self.library == other.library;
+        options(self) == options(other) && (by_same || !same_versions)
+    }
+
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(|e| Error::io("write the recipe", e.into()))
     }

@@ -605,7 +605,9 @@ impl<'a> Rebuild<'a> {
                 path.display()
             );
         };
-        let mut writer = ImageWriter::from_recipe(&recipe)?.time(image.mkfs_time());
+        let writer = ImageWriter::from_recipe(&recipe)?.time(image.mkfs_time());
+        // Copies of the image's own blocks would be what it has, whatever the recipe says.
+        let mut writer = writer.copy_blocks(false);
         if let Some(place) = image.recorded_place()? {
             writer = writer.place(place);
         }

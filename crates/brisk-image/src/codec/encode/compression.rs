@@ -110,6 +110,22 @@ impl Compression {
         Ok(changed)
     }
 
+    /// The same at one level: what is left is what an image tells its readers of its blocks.
+    #[cfg(feature = "write")]
+    pub(crate) fn for_decoders(self) -> Self {
+        match self {
+            Self::Xz {
+                dict_size, filters, ..
+            } => Self::Xz {
+                preset: 0,
+                extreme: false,
+                dict_size,
+                filters,
+            },
+            other => other.codec().map_or(Self::None, Self::default_for),
+        }
+    }
+
     /// The same without branch filters, as metadata holds no code.
     #[cfg(feature = "write")]
     pub(super) fn for_metadata(self) -> Self {
