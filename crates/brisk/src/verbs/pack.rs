@@ -93,15 +93,14 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Compression")]
 pub struct CodecArgs {
-    /// The compressor.
+    /// The compressor. [default: zstd]
     #[arg(
         long,
         value_name = "CODEC",
-        default_value = "zstd",
         value_parser = PossibleValuesParser::new(["none", "gzip", "lzo", "lz4", "xz", "zstd"])
             .try_map(|name| name.parse::<Compression>())
     )]
-    codec: Compression,
+    codec: Option<Compression>,
 
     /// The level: gzip 1 to 12 [default: 9]; lz4 3 to 12 in its slow mode [default: the fast mode]; xz 0 to 9
     /// [default: 6]; zstd 1 to 22 [default: 15].
@@ -122,9 +121,9 @@ pub struct CodecArgs {
     #[arg(long, value_name = "FILTER,…", value_delimiter = ',', value_parser = str::parse::<Bcj>)]
     xz_bcj: Vec<Bcj>,
 
-    /// Bytes in a data block: a power of two from 4K to 1M.
-    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_size_u32)]
-    block_size: u32,
+    /// Bytes in a data block: a power of two from 4K to 1M. [default: 128K]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_u32)]
+    block_size: Option<u32>,
 }
 
 /// Where things go in the image.
@@ -476,24 +475,41 @@ impl Args {
 impl CodecArgs {
     /// A writer that compresses in this way and arranges the image as `layout` says.
     pub fn writer(&self, layout: &LayoutArgs) -> anyhow::Result<ImageWriter> {
-        let writer = ImageWriter::new()
+        let mut writer = ImageWriter::new()
             .compression(self.compression()?)
-            .block_size(self.block_size)
             .shared_blocks(!layout.no_shared_blocks)
             .tails(layout.tails)
             .deduplicate(!layout.no_deduplicate)
             .export(!layout.no_export)
-            .recipe(!layout.no_recipe)
-            .verity(layout.verity)
             .rules(PlanRules::new(layout.order_lines()?, layout.raw.clone())?);
-        Ok(match &layout.at {
-            Some(place) => writer.place(place.clone()),
-            None => writer,
-        })
+        if let Some(bytes) = self.block_size {
+            writer = writer.block_size(bytes);
+        }
+        Ok(layout.behind(writer))
+    }
+
+    /// Whether any of these options was given.
+    pub fn is_given(&self) -> bool {
+        let Self {
+            codec,
+            level,
+            xz_extreme,
+            xz_dict,
+            xz_bcj,
+            block_size,
+        } = self;
+        let numbers = level.is_some() || xz_dict.is_some() || block_size.is_some();
+        codec.is_some() || numbers || *xz_extreme || !xz_bcj.is_empty()
+    }
+
+    fn codec(&self) -> Compression {
+        let default = || Compression::default_for(Codec::Zstd);
+        self.codec.unwrap_or_else(default)
     }
 
     fn compression(&self) -> anyhow::Result<Compression> {
-        if self.codec.codec() == Some(Codec::Lzo) && !cfg!(feature = "lzo-encode") {
+        let codec = self.codec();
+        if codec.codec() == Some(Codec::Lzo) && !cfg!(feature = "lzo-encode") {
             bail!(
                 "this brisk was built without its lzo encoder, because nobody has proven that encoder sound; \
                  choose another codec, such as gzip, which every kernel with lzo can read, \
@@ -501,8 +517,8 @@ impl CodecArgs {
             );
         }
         let mut compression = match self.level {
-            Some(level) => self.codec.with_level(level)?,
-            None => self.codec,
+            Some(level) => codec.with_level(level)?,
+            None => codec,
         };
         match &mut compression {
             Compression::Xz {
@@ -531,7 +547,7 @@ impl CodecArgs {
     }
 
     fn features(&self) -> Vec<KernelFeature> {
-        let codec = self.codec.codec().map(KernelFeature::Codec);
+        let codec = self.codec().codec().map(KernelFeature::Codec);
         let filters = self.xz_bcj.iter().copied().map(KernelFeature::Filter);
         codec.into_iter().chain(filters).collect()
     }
@@ -541,6 +557,32 @@ impl LayoutArgs {
     /// Whether the image records a directory for its tree.
     pub fn has_place(&self) -> bool {
         self.at.is_some()
+    }
+
+    /// Whether an option was given about how the contents of files are stored, or how inodes are found.
+    pub fn is_arranged(&self) -> bool {
+        let Self {
+            no_shared_blocks,
+            tails,
+            no_deduplicate,
+            no_export,
+            no_recipe: _,
+            at: _,
+            verity: _,
+            order,
+            raw,
+        } = self;
+        let flags = [*no_shared_blocks, *tails, *no_deduplicate, *no_export];
+        flags.contains(&true) || order.is_some() || !raw.is_empty()
+    }
+
+    /// `writer`, with what the options put behind the image.
+    pub fn behind(&self, writer: ImageWriter) -> ImageWriter {
+        let writer = writer.recipe(!self.no_recipe).verity(self.verity);
+        match &self.at {
+            Some(place) => writer.place(place.clone()),
+            None => writer,
+        }
     }
 
     fn order_lines(&self) -> anyhow::Result<Vec<String>> {

@@ -4,8 +4,8 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::bail;
-use brisk_image::{Tree, TreeRules};
+use anyhow::{Context, bail};
+use brisk_image::{Image, ImageWriter, Tree, TreeRules};
 
 use super::pack::{CodecArgs, LayoutArgs, Written, lacking, report};
 use crate::answer::Answer;
@@ -24,10 +24,13 @@ use crate::stale_pack::{pack_of_old_image, remove_stale_pack};
 The new image has exactly the tree of the old one: names, contents, owners, modes, times, links and extended \
 attributes. It also keeps the time of the image, the directory that the tree belongs at, and how brisk run starts it; \
 --entry replaces all of the latter. It does not keep a hot pack behind or beside the old image, because that fits the old image alone; --profile makes a new one.\n\n\
+An image that brisk made also keeps its codec, its size of blocks and the order of its files, as brisk info shows them. brisk then \
+copies the compressed blocks, which takes seconds; it decodes each, so a damaged one is an error. An option under \
+Compression or Layout changes that, except --at, --no-at, --verity and --no-recipe. Then the defaults hold for what you do not name.\n\n\
 Examples:\n  \
   brisk repack app.snap -o app.img --profile app.profile\n  \
   brisk repack App.AppImage -o app.img --codec lz4 --level 12\n  \
-  brisk repack app.img -o app.img --entry bin/app --quiet")]
+  brisk repack app.img -o app.img --no-at --entry bin/app --quiet")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -64,6 +67,10 @@ pub struct Args {
     #[command(flatten)]
     entry: EntryArgs,
 
+    /// Records no directory that the tree belongs at.
+    #[arg(long, conflicts_with = "at", help_heading = "Layout")]
+    no_at: bool,
+
     /// Records no program.
     #[arg(long, conflicts_with = "entry", help_heading = "Entry")]
     no_entry: bool,
@@ -76,13 +83,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 fn repack(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
     check_output(&args.output, "-o")?;
-    let mut writer = args.codec.writer(&args.layout)?;
-    if let Some(threads) = args.threads {
-        writer = writer.threads(threads.get());
-    }
-    writer.check()?;
+    let asked = args.codec.writer(&args.layout)?;
+    asked.check()?;
     let entry = args.entry.entry()?;
-    writer = args.hot.apply(writer)?;
     let image = args.image.open_within(args.limits.limits())?;
     if image.offset() > 0 && is_same(&args.image.image, &args.output) {
         bail!(
@@ -91,8 +94,29 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
             shown(&args.output)
         );
     }
+    let mut warnings = Vec::new();
+    let mut note = |text: String| {
+        warn(&text);
+        warnings.push(text);
+    };
+    let mut writer = match args.codec.is_given() || args.layout.is_arranged() {
+        true => asked,
+        false => match as_it_was_made(&image) {
+            Ok(Some(writer)) => args.layout.behind(writer),
+            Ok(None) => asked,
+            Err(e) => {
+                note(format!("{e:#}; brisk packs it with its own defaults"));
+                asked
+            }
+        },
+    };
+    if let Some(threads) = args.threads {
+        writer = writer.threads(threads.get());
+    }
+    writer = args.hot.apply(writer)?;
     writer = writer.time(image.mkfs_time());
-    if let (false, Some(place)) = (args.layout.has_place(), image.recorded_place()?) {
+    let says_place = args.no_at || args.layout.has_place();
+    if let (false, Some(place)) = (says_place, image.recorded_place()?) {
         writer = writer.place(place);
     }
     let entry = match (entry, args.no_entry) {
@@ -103,25 +127,22 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
         writer = writer.entry_point(entry);
     }
     let tree = Tree::from_image(&image, &TreeRules::default())?;
-    tree.warnings().iter().for_each(|text| warn(text));
+    tree.warnings().iter().cloned().for_each(&mut note);
     let progress = Progress::new(Some(tree.bytes()), args.quiet);
     writer = writer.progress(progress.callback());
     let summary = writer.write(&tree, &args.output)?;
     drop(progress);
-    let mut warnings = tree.warnings().to_vec();
     let removed = remove_stale_pack(&args.output)?;
     let left = match is_same(&args.image.image, &args.output) || args.hot.is_given() {
         true => None,
         false => pack_of_old_image(&args.image.image, &args.output),
     };
-    for text in removed
+    let lacking = lacking(&args.output)?;
+    removed
         .into_iter()
         .chain(left)
-        .chain(lacking(&args.output)?)
-    {
-        warn(&text);
-        warnings.push(text);
-    }
+        .chain(lacking)
+        .for_each(note);
     report(&Written {
         output: &args.output,
         summary: &summary,
@@ -131,4 +152,19 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
         quiet: args.quiet,
     })?;
     Ok(Answer::Yes)
+}
+
+/// A writer that compresses and arranges a tree as the recipe of `image` says; none if it has no recipe.
+fn as_it_was_made(image: &Image) -> anyhow::Result<Option<ImageWriter>> {
+    let Some(recipe) = image.recipe()? else {
+        return Ok(None);
+    };
+    let writer = ImageWriter::from_recipe(&recipe).and_then(|writer| {
+        writer.check()?;
+        Ok(Some(writer))
+    });
+    writer.with_context(|| {
+        let image = image.path().map(shown).unwrap_or_default();
+        format!("{image}: brisk cannot follow the recipe of this image")
+    })
 }
