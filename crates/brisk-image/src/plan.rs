@@ -40,15 +40,6 @@ pub(crate) enum Storage {
     Raw,
 }
 
-/// A file that a plan is made for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PlanFile<'a> {
-    /// The path from the root of the tree.
-    pub path: &'a Path,
-    /// The number by which the plan names the file.
-    pub file: usize,
-}
-
 /// Rules for the order and the storage of files: patterns with the syntax of `.gitignore`.
 #[derive(Debug, Clone, Default)]
 pub struct PlanRules {
@@ -100,31 +91,30 @@ impl PlanRules {
         Ok((order.collect::<Result<_>>()?, raw))
     }
 
-    /// The plan for `files`, which stand in the order that those without a rule are to have.
-    pub(crate) fn plan<'a>(&self, files: impl IntoIterator<Item = PlanFile<'a>>) -> Result<Plan> {
+    /// The plan for the files that `visit` gives to what it is called with: the path from the root of the tree, and the
+    /// number by which the plan names the file. They come in the order that those without a rule are to have.
+    pub(crate) fn plan(
+        &self,
+        visit: impl FnOnce(&mut dyn FnMut(&Path, usize)) -> Result<()>,
+    ) -> Result<Plan> {
         let (order, raw) = self.matchers()?;
-        let mut ranked: Vec<(usize, Placement)> = files
-            .into_iter()
-            .map(|PlanFile { path, file }| {
-                let matches =
-                    |set: &Gitignore| set.matched_path_or_any_parents(path, false).is_ignore();
-                let rank = order.iter().position(matches).unwrap_or(order.len());
-                let storage = if matches(&raw) {
-                    Storage::Raw
-                } else {
-                    Storage::Coded
-                };
-                let class = u8::from(rank == order.len());
-                (
-                    rank,
-                    Placement {
-                        file,
-                        class,
-                        storage,
-                    },
-                )
-            })
-            .collect();
+        let mut ranked: Vec<(usize, Placement)> = Vec::new();
+        visit(&mut |path, file| {
+            let matches =
+                |set: &Gitignore| set.matched_path_or_any_parents(path, false).is_ignore();
+            let rank = order.iter().position(matches).unwrap_or(order.len());
+            let storage = match matches(&raw) {
+                true => Storage::Raw,
+                false => Storage::Coded,
+            };
+            let class = u8::from(rank == order.len());
+            let placement = Placement {
+                file,
+                class,
+                storage,
+            };
+            ranked.push((rank, placement));
+        })?;
         // Stable: files of one rank keep their order.
         ranked.sort_by_key(|(rank, _)| *rank);
         Ok(Plan {
@@ -140,11 +130,13 @@ mod tests {
     fn plan(order: &[&str], raw: &[&str], files: &[&str]) -> Vec<(usize, u8, Storage)> {
         let own = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect();
         let rules = PlanRules::new(own(order), own(raw)).unwrap();
-        let files = files.iter().enumerate().map(|(file, path)| PlanFile {
-            path: Path::new(path),
-            file,
+        let plan = rules.plan(|add| {
+            for (file, path) in files.iter().enumerate() {
+                add(Path::new(path), file);
+            }
+            Ok(())
         });
-        let plan = rules.plan(files).unwrap();
+        let plan = plan.unwrap();
         plan.placements
             .iter()
             .map(|p| (p.file, p.class, p.storage))

@@ -742,7 +742,7 @@ fn names(path: &Path) -> Result<Vec<&OsStr>> {
 }
 
 /// Checks that what is `depth` names below the root can be read with the default limits.
-fn check_depth(depth: usize) -> Result<()> {
+pub(in crate::tree) fn check_depth(depth: usize) -> Result<()> {
     let limit = Limits::default().depth;
     match depth >= limit {
         true => Err(Error::limit(

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -11,13 +12,15 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use brisk_io::ByteSource;
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::{CWD, Mode, OFlags, SeekFrom, openat};
 
-use super::builder::TreeBuilder;
+use super::builder::{TreeBuilder, check_depth};
 use super::losses::{Losses, nearest_time};
 use super::rules::TreeRules;
+use super::tree_path::TreePath;
 use super::{Attributes, FileSource, InodeId, SourceFile, SourceId, Tree, TreeKind, check_name};
 use crate::error::{Error, Result};
+use crate::format::PATH_MAX;
 use crate::read::inode_reader::Device;
 use crate::read::xattr_reader::Xattr;
 
@@ -39,7 +42,8 @@ impl Tree {
             )));
         }
         let lister = Lister { root, rules };
-        let details = lister.details(Path::new(""), root, &metadata)?;
+        let details = lister.details(Path::new(""), root, &metadata);
+        let details = details.map_err(named)?;
         Assembly::new(rules, details)?.run(root, lister.list_all())
     }
 }
@@ -94,6 +98,51 @@ impl Stamp {
     }
 }
 
+/// Bytes of a name that Linux takes, with a slash before it.
+const NAME_MAX: usize = 256;
+
+/// A directory by a path to which any name can be appended for a system call.
+///
+/// Where its own path is too long for that, the directory was opened step by step, and this is the path of the
+/// descriptor in `/proc`.
+struct ShortPath {
+    path: PathBuf,
+    _open: Option<OwnedFd>,
+}
+
+impl ShortPath {
+    fn of(directory: &Path) -> io::Result<Self> {
+        let is_short = directory.as_os_str().len() + NAME_MAX < PATH_MAX;
+        if is_short {
+            let path = directory.to_owned();
+            return Ok(Self { path, _open: None });
+        }
+        let open = open_in_steps(directory)?;
+        Ok(Self {
+            path: format!("/proc/self/fd/{}", open.as_raw_fd()).into(),
+            _open: Some(open),
+        })
+    }
+}
+
+/// Opens a directory with a path of any length.
+fn open_in_steps(directory: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut open: Option<OwnedFd> = None;
+    let mut step = PathBuf::new();
+    let mut names = directory.components().peekable();
+    while let Some(name) = names.next() {
+        step.push(name);
+        let next = names.peek().map(|next| next.as_os_str().len());
+        if next.is_none_or(|next| step.as_os_str().len() + 1 + next >= PATH_MAX) {
+            let above = open.as_ref().map_or(CWD, |open| open.as_fd());
+            open = Some(openat(above, &step, flags, Mode::empty())?);
+            step.clear();
+        }
+    }
+    open.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
 /// Lists directories, each on its own, on any thread.
 struct Lister<'a> {
     root: &'a Path,
@@ -112,7 +161,7 @@ struct Queue {
 /// 2. `todo` has the numbers of listings and the paths of those that no thread took.
 /// 3. `busy` threads took one and are not done with it.
 struct QueueState {
-    todo: Vec<(usize, PathBuf)>,
+    todo: Vec<(usize, TreePath)>,
     listings: Vec<Listing>,
     busy: usize,
 }
@@ -123,7 +172,7 @@ impl Queue {
     }
 
     /// A directory to be listed, or none when all are.
-    fn next(&self) -> Option<(usize, PathBuf)> {
+    fn next(&self) -> Option<(usize, TreePath)> {
         let mut state = self.lock();
         while state.todo.is_empty() && state.busy > 0 {
             let woken = self.changed.wait(state);
@@ -177,8 +226,7 @@ struct Listing {
 /// What a directory has a name for, as far as that does not depend on other directories.
 struct Found {
     name: OsString,
-    /// From the root of the tree.
-    path: PathBuf,
+    path: TreePath,
     stamp: Stamp,
     /// Whether it may have other names. Only the first one counts.
     may_be_linked: bool,
@@ -213,7 +261,7 @@ impl Lister<'_> {
     fn list_all(&self) -> Vec<Listing> {
         let queue = Queue {
             state: Mutex::new(QueueState {
-                todo: vec![(0, PathBuf::new())],
+                todo: vec![(0, TreePath::default())],
                 listings: vec![Listing::default()],
                 busy: 0,
             }),
@@ -238,53 +286,55 @@ impl Lister<'_> {
         }
     }
 
-    fn list(&self, path: &Path) -> Listing {
+    fn list(&self, path: &TreePath) -> Listing {
         let mut entries = Vec::new();
         let fault = self.list_to(path, &mut entries).err();
         Listing { entries, fault }
     }
 
-    fn list_to(&self, path: &Path, entries: &mut Vec<Found>) -> Result<()> {
-        let full = self.root.join(path);
-        let listing = std::fs::read_dir(&full)
-            .map_err(|e| Error::io("list the directory", e).with_path(&full))?;
+    fn list_to(&self, tree_path: &TreePath, entries: &mut Vec<Found>) -> Result<()> {
+        let mut path = tree_path.to_path();
+        let full = self.root.join(&path);
+        let failed = |e| Error::io("list the directory", e).with_path(&full);
+        let short = ShortPath::of(&full).map_err(failed)?;
+        let listing = std::fs::read_dir(&short.path).map_err(failed)?;
         // Inodes get their numbers in the order of names, whatever order the filesystem has.
         let names = listing.map(|entry| entry.map(|entry| entry.file_name()));
-        let mut names: Vec<OsString> = names
-            .collect::<io::Result<_>>()
-            .map_err(|e| Error::io("list the directory", e).with_path(&full))?;
+        let names = names.collect::<io::Result<Vec<OsString>>>();
+        let mut names = names.map_err(failed)?;
         names.sort_unstable();
+        let depth = path.components().count() + 1;
         for name in names {
-            let full = full.join(&name);
-            let found = self.find(path.join(&name), &full, name);
-            entries.extend(found.map_err(|e| e.with_path(&full))?);
+            path.push(&name);
+            let short = short.path.join(&name);
+            let named = |e: Error| e.with_path(self.root.join(&path));
+            if let Some(metadata) = self.look(&path, &short).map_err(named)? {
+                check_name(&name)
+                    .and_then(|()| check_depth(depth))
+                    .map_err(named)?;
+                entries.push(Found {
+                    path: tree_path.join(name.clone()),
+                    name,
+                    stamp: Stamp::of(&metadata),
+                    may_be_linked: metadata.nlink() > 1 && !metadata.is_dir(),
+                    details: self.details(&path, &short, &metadata).map_err(named),
+                });
+            }
+            path.pop();
         }
         Ok(())
     }
 
-    /// What is at `path`, or none if a rule leaves it out.
-    fn find(&self, path: PathBuf, full: &Path, name: OsString) -> Result<Option<Found>> {
-        let metadata = std::fs::symlink_metadata(full)
+    /// What is at `path`, where `short` leads to; none if a rule leaves it out.
+    fn look(&self, path: &Path, short: &Path) -> Result<Option<Metadata>> {
+        let metadata = std::fs::symlink_metadata(short)
             .map_err(|e| Error::io("read the metadata of the file", e))?;
-        let is_dir = metadata.is_dir();
-        if self.rules.excludes(&path, is_dir) {
-            return Ok(None);
-        }
-        check_name(&name)?;
-        let details = self
-            .details(&path, full, &metadata)
-            .map_err(|e| e.with_path(full));
-        Ok(Some(Found {
-            name,
-            stamp: Stamp::of(&metadata),
-            may_be_linked: metadata.nlink() > 1 && !is_dir,
-            details,
-            path,
-        }))
+        let is_kept = !self.rules.excludes(path, metadata.is_dir());
+        Ok(is_kept.then_some(metadata))
     }
 
-    fn details(&self, path: &Path, full: &Path, metadata: &Metadata) -> Result<Details> {
-        let kind = kind(full, metadata)?;
+    fn details(&self, path: &Path, short: &Path, metadata: &Metadata) -> Result<Details> {
+        let kind = kind(short, metadata)?;
         let attributes = Attributes {
             // The type of the file is in the higher bits.
             permissions: (metadata.mode() & 0o7777) as u16,
@@ -292,7 +342,7 @@ impl Lister<'_> {
             gid: metadata.gid(),
             mtime: nearest_time(metadata.mtime()),
         };
-        let (xattrs, lost) = self.xattrs(full)?;
+        let (xattrs, lost) = self.xattrs(short)?;
         Ok(Details {
             kind,
             attributes: self.rules.apply(path, metadata.is_dir(), attributes),
@@ -303,15 +353,15 @@ impl Lister<'_> {
     }
 
     /// The attributes that are kept, and those that SquashFS cannot store.
-    fn xattrs(&self, full: &Path) -> Result<(Vec<Xattr>, Vec<Lost>)> {
+    fn xattrs(&self, short: &Path) -> Result<(Vec<Xattr>, Vec<Lost>)> {
         let (mut xattrs, mut lost) = (Vec::new(), Vec::new());
         if !self.rules.wants_xattrs() {
             return Ok((xattrs, lost));
         }
-        for name in xattr_names(full)? {
+        for name in xattr_names(short)? {
             match self.rules.keeps_xattr(&name) {
                 Ok(true) => {
-                    if let Some(value) = xattr_value(full, &name)? {
+                    if let Some(value) = xattr_value(short, &name)? {
                         xattrs.push(Xattr { name, value });
                     }
                 }
@@ -323,7 +373,7 @@ impl Lister<'_> {
     }
 }
 
-fn kind(full: &Path, metadata: &Metadata) -> Result<Kind> {
+fn kind(short: &Path, metadata: &Metadata) -> Result<Kind> {
     let file_type = metadata.file_type();
     Ok(Kind::Other(if file_type.is_dir() {
         return Ok(Kind::Directory(None));
@@ -331,7 +381,7 @@ fn kind(full: &Path, metadata: &Metadata) -> Result<Kind> {
         return Ok(Kind::File);
     } else if file_type.is_symlink() {
         let target =
-            std::fs::read_link(full).map_err(|e| Error::io("read the symbolic link", e))?;
+            std::fs::read_link(short).map_err(|e| Error::io("read the symbolic link", e))?;
         TreeKind::Symlink(target.into_os_string().into_vec().into())
     } else if file_type.is_fifo() {
         TreeKind::Fifo
@@ -354,7 +404,7 @@ fn kind(full: &Path, metadata: &Metadata) -> Result<Kind> {
 struct Assembly<'a> {
     rules: &'a TreeRules,
     builder: TreeBuilder,
-    files: Vec<(PathBuf, Stamp)>,
+    files: Vec<(TreePath, Stamp)>,
     /// Inodes with several names, by device and number.
     linked: HashMap<(u64, u64), InodeId>,
     losses: Losses,
@@ -363,7 +413,7 @@ struct Assembly<'a> {
 impl<'a> Assembly<'a> {
     fn new(rules: &'a TreeRules, root: Details) -> Result<Self> {
         let mut losses = Losses::default();
-        note_losses(&mut losses, Path::new(""), root.mtime, root.lost);
+        note_losses(&mut losses, &TreePath::default(), root.mtime, root.lost);
         Ok(Self {
             rules,
             builder: TreeBuilder::with_root(root.attributes, root.xattrs)?,
@@ -404,11 +454,11 @@ impl<'a> Assembly<'a> {
         if let Some(known) = self.linked.get(&key).filter(|_| found.may_be_linked) {
             // A rule that matches any of its names applies to the file.
             let attributes = self.builder.attributes(*known);
-            *attributes = self.rules.apply(&found.path, false, *attributes);
+            *attributes = self.rules.apply(&found.path.to_path(), false, *attributes);
             return Ok((*known, None));
         }
         let details = found.details?;
-        let at_fault = |e: Error, path: &Path| e.with_path(root.join(path));
+        let at_fault = |e: Error, path: &TreePath| e.with_path(root.join(path.to_path()));
         note_losses(&mut self.losses, &found.path, details.mtime, details.lost);
         let (kind, listing) = match details.kind {
             Kind::Directory(listing) => (TreeKind::Directory(Vec::new()), listing),
@@ -438,10 +488,10 @@ impl<'a> Assembly<'a> {
     }
 }
 
-fn note_losses(losses: &mut Losses, path: &Path, mtime: i64, xattrs: Vec<Lost>) {
+fn note_losses(losses: &mut Losses, path: &TreePath, mtime: i64, xattrs: Vec<Lost>) {
     losses.time(mtime);
     for (name, e) in xattrs {
-        losses.xattr(path, &name, e);
+        losses.xattr(&path.to_path(), &name, e);
     }
 }
 
@@ -481,20 +531,24 @@ fn xattr_value(path: &Path, name: &OsStr) -> Result<Option<Vec<u8>>> {
 
 struct DirSource {
     root: PathBuf,
-    files: Vec<(PathBuf, Stamp)>,
+    files: Vec<(TreePath, Stamp)>,
 }
 
 impl FileSource for DirSource {
     fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + Send + '_>> {
         let (path, stamp) = &self.files[file as usize];
-        let path = self.root.join(path);
+        let path = self.root.join(path.to_path());
         let open = || {
             let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = File::options()
-                .read(true)
-                .custom_flags(flags.bits().cast_signed())
-                .open(&path)
-                .map_err(|e| Error::io("open the file", e))?;
+            let open = |directory: &Path, name: &OsStr| {
+                File::options()
+                    .read(true)
+                    .custom_flags(flags.bits().cast_signed())
+                    .open(ShortPath::of(directory)?.path.join(name))
+            };
+            let parts = path.parent().zip(path.file_name());
+            let (directory, name) = parts.unwrap_or((&path, OsStr::new("")));
+            let file = open(directory, name).map_err(|e| Error::io("open the file", e))?;
             let metadata = check_unchanged(&file, stamp)?;
             Ok((file, metadata))
         };
@@ -562,6 +616,8 @@ impl SourceFile for OpenFile<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -657,25 +713,103 @@ mod tests {
     #[test]
     fn the_same_fault_is_told_at_any_number_of_threads() {
         let dir = tempfile::tempdir().unwrap();
-        // Deeper than a path may be long.
-        let long = "n".repeat(250);
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        mode(dir.path(), 0o755);
         for top in ["a", "k", "z"] {
-            let mut at = File::open(dir.path()).unwrap();
-            for name in std::iter::once(top).chain(std::iter::repeat_n(long.as_str(), 17)) {
-                rustix::fs::mkdirat(&at, name, rustix::fs::Mode::RWXU).unwrap();
-                let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-                at = rustix::fs::openat(&at, name, flags, rustix::fs::Mode::empty())
-                    .unwrap()
-                    .into();
-            }
+            std::fs::create_dir_all(dir.path().join(top).join("locked")).unwrap();
+            mode(&dir.path().join(top).join("locked"), 0);
         }
-        for threads in [1, 2, 7] {
+        let expected = format!(
+            "{}: cannot list the directory",
+            dir.path().join("z/locked").display()
+        );
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Of this thread, and of those that it starts: root may list everything.
+                let nobody = rustix::fs::Uid::from_raw(65_534);
+                rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+                for threads in [1, 2, 7] {
+                    let rules = TreeRules::default().threads(threads);
+                    let e = Tree::from_directory(dir.path(), &rules).unwrap_err();
+                    assert_eq!(e.to_string(), expected, "{threads}");
+                }
+            });
+        });
+    }
+
+    /// Makes directories of this name below each other in `root`, and returns the last.
+    fn make_chain(root: &Path, name: &str, count: usize) -> OwnedFd {
+        let mut at = OwnedFd::from(File::open(root).unwrap());
+        for _ in 0..count {
+            rustix::fs::mkdirat(&at, name, Mode::RWXU).unwrap();
+            at = openat(
+                &at,
+                name,
+                OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+            .unwrap();
+        }
+        at
+    }
+
+    #[test]
+    fn directories_deeper_than_a_path_may_be_long_are_packed() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = "n".repeat(255);
+        let deep = make_chain(dir.path(), &name, 20);
+        let file = openat(&deep, "file", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap();
+        rustix::io::write(&file, b"deep").unwrap();
+        rustix::fs::fsetxattr(&file, "user.deep", b"x", rustix::fs::XattrFlags::empty()).unwrap();
+        rustix::fs::symlinkat("target", &deep, "link").unwrap();
+        rustix::fs::linkat(&deep, "file", &deep, "same", rustix::fs::AtFlags::empty()).unwrap();
+        let above: PathBuf = std::iter::repeat_n(name.as_str(), 20).collect();
+        for threads in [1, 3] {
             let rules = TreeRules::default().threads(threads);
-            let e = Tree::from_directory(dir.path(), &rules).unwrap_err();
-            let text = e.to_string();
-            let (path, what) = text.split_once(": ").unwrap();
-            assert!(Path::new(path).starts_with(dir.path().join("z")));
-            assert_eq!(what, "cannot read the metadata of the file", "{threads}");
+            let tree = Tree::from_directory(dir.path(), &rules).unwrap();
+            let files = tree.files();
+            let [(path, inode)] = files.as_slice() else {
+                panic!("{} files", files.len())
+            };
+            assert_eq!((path, tree.inode_count()), (&above.join("file"), 23));
+            let TreeKind::File { source, len: 4 } = tree.inodes[*inode].kind else {
+                panic!("another file")
+            };
+            let mut read = [0; 4];
+            let mut opened = tree.source.open(source).unwrap();
+            opened.read_exact_at(0, &mut read).unwrap();
+            assert_eq!(&read, b"deep");
+            let set = tree.inodes[*inode].xattrs.unwrap() as usize;
+            assert_eq!(tree.xattr_sets[set][0].value(), b"x");
+            let is_link = |inode: &crate::tree::TreeInode| matches!(&inode.kind, TreeKind::Symlink(target) if **target == *b"target");
+            assert!(tree.inodes.iter().any(is_link));
+        }
+        rustix::fs::unlinkat(&deep, "file", rustix::fs::AtFlags::empty()).unwrap();
+        let rules = TreeRules::default().exclude(&["same".into()]).unwrap();
+        let tree = Tree::from_directory(dir.path(), &rules).unwrap();
+        assert_eq!(tree.inode_count(), 22);
+    }
+
+    #[test]
+    fn directories_deeper_than_readers_go_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        // A name less than what is refused.
+        let deep = make_chain(root, "d", 4095);
+        let list = || Tree::from_directory(root, &TreeRules::default().threads(2));
+        assert_eq!(list().unwrap().inode_count(), 4096);
+        rustix::fs::mkdirat(&deep, "d", Mode::RWXU).unwrap();
+        let text = list().unwrap_err().to_string();
+        let last: PathBuf = std::iter::repeat_n("d", 4096).collect();
+        let expected = "the depth of directories needs 4097, which passes the limit of 4096";
+        assert_eq!(text, format!("{}: {expected}", root.join(last).display()));
+        // What removes the temporary directory would need a descriptor for each.
+        while root.join("d/d").exists() {
+            std::fs::rename(root.join("d/d"), root.join("next")).unwrap();
+            std::fs::remove_dir(root.join("d")).unwrap();
+            std::fs::rename(root.join("next"), root.join("d")).unwrap();
         }
     }
 }

@@ -11,10 +11,11 @@ pub(crate) mod mode_change;
 pub(crate) mod rules;
 #[cfg(feature = "tar")]
 mod tar;
+mod tree_path;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::format::dir_listing::MAX_NAME;
@@ -224,28 +225,48 @@ impl Tree {
         order
     }
 
-    /// The files that have contents, with the path of their first name, in the order of paths.
-    pub(crate) fn files(&self) -> Vec<(PathBuf, InodeId)> {
-        let mut files = Vec::new();
+    /// Calls `each` with every file that has contents and the path of its first name, in the order of paths.
+    ///
+    /// One path is in memory at a time: all paths of a deep tree take the square of its depth.
+    pub(crate) fn visit_files(
+        &self,
+        mut each: impl FnMut(&Path, InodeId) -> Result<()>,
+    ) -> Result<()> {
         let mut seen = vec![false; self.inodes.len()];
-        let mut open = vec![(PathBuf::new(), 0, 0)];
-        while let Some((path, directory, next)) = open.last_mut() {
+        let mut path = PathBuf::new();
+        let mut open = vec![(0, 0)];
+        while let Some((directory, next)) = open.last_mut() {
             let Some((name, inode)) = self.entries(*directory).get(*next) else {
                 open.pop();
+                path.pop();
                 continue;
             };
             *next += 1;
             match self.inodes[*inode].kind {
                 TreeKind::Directory(_) => {
-                    let path = path.join(OsStr::from_bytes(name));
-                    open.push((path, *inode, 0));
+                    path.push(OsStr::from_bytes(name));
+                    open.push((*inode, 0));
                 }
                 TreeKind::File { len: 1.., .. } if !std::mem::replace(&mut seen[*inode], true) => {
-                    files.push((path.join(OsStr::from_bytes(name)), *inode));
+                    path.push(OsStr::from_bytes(name));
+                    each(&path, *inode)?;
+                    path.pop();
                 }
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// All that [`Tree::visit_files`] gives.
+    #[cfg(test)]
+    pub(crate) fn files(&self) -> Vec<(PathBuf, InodeId)> {
+        let mut files = Vec::new();
+        let visited = self.visit_files(|path, inode| {
+            files.push((path.to_owned(), inode));
+            Ok(())
+        });
+        visited.unwrap();
         files
     }
 }

@@ -25,11 +25,11 @@ use crate::format::table::Fragment;
 #[cfg(feature = "profile")]
 use crate::hot_pack::writer::HotSummary;
 use crate::output::{Output, OutputFile, directory_of};
-use crate::plan::{PlanFile, PlanRules, Storage};
+use crate::plan::{PlanRules, Storage};
 use crate::read::block_list::BLOCK_IN_MEMORY;
 use crate::read::image::Image;
 use crate::read::limits::Limits;
-use crate::tree::{InodeId, Tree, TreeKind};
+use crate::tree::{Tree, TreeKind};
 use crate::verity::{VeritySummary, VerityTree};
 use crate::work::Work;
 
@@ -467,13 +467,14 @@ impl ImageWriter {
             out.append(options)?;
         }
 
-        let files = tree.files();
-        self.check_lengths(&files, tree)?;
-        let plan = self.rules.plan(
-            files
-                .iter()
-                .map(|(path, file)| PlanFile { path, file: *file }),
-        )?;
+        let plan = self.rules.plan(|add| {
+            tree.visit_files(|path, file| {
+                self.check_length(&tree.inodes[file].kind)
+                    .map_err(|e| e.with_path(path))?;
+                add(path, file);
+                Ok(())
+            })
+        })?;
         let order: Vec<_> = plan
             .placements
             .iter()
@@ -600,22 +601,17 @@ impl ImageWriter {
         }
     }
 
-    /// Checks that readers can hold the list of each file's blocks: brisk's own, by default.
-    fn check_lengths(&self, files: &[(PathBuf, InodeId)], tree: &Tree) -> Result<()> {
+    /// Checks that readers can hold the list of a file's blocks: brisk's own, by default.
+    fn check_length(&self, file: &TreeKind) -> Result<()> {
         let most = Limits::default().memory / BLOCK_IN_MEMORY;
         let longest = most.saturating_mul(self.block_size.into());
-        for (path, inode) in files {
-            if let TreeKind::File { len, .. } = tree.inodes[*inode].kind
-                && len > longest
-            {
-                let e = Error::input(format!(
-                    "the file has {len} bytes, allowed are {longest} in blocks of {}; make blocks larger",
-                    self.block_size
-                ));
-                return Err(e.with_path(path));
-            }
+        match *file {
+            TreeKind::File { len, .. } if len > longest => Err(Error::input(format!(
+                "the file has {len} bytes, allowed are {longest} in blocks of {}; make blocks larger",
+                self.block_size
+            ))),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Checks that the hot pack can have something, before the work starts.
