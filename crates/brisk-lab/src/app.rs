@@ -267,7 +267,7 @@ impl App {
     /// The binds, parsed.
     pub fn binds(&self) -> Result<Vec<Bind>> {
         let bind = |text: &String| {
-            parse_bind(text).map_err(|e| anyhow::anyhow!("field binds: found {text}, {e}"))
+            parse_bind(text.as_ref()).map_err(|e| anyhow::anyhow!("field binds: found {text}, {e}"))
         };
         self.binds.iter().map(bind).collect()
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::Image;
 use brisk_mount::{Bind, SessionImage};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::recorded_place::recorded_place;
 
@@ -19,8 +20,9 @@ pub struct SurroundingsArgs {
     pub root: bool,
 
     /// Shows a file or directory of the system at another place, to the program only. With :ro at the end it is
-    /// read-only. May be repeated.
-    #[arg(long, value_name = "SRC:DST[:ro]", value_parser = parse_bind)]
+    /// read-only. May be repeated. Of several colons, the last one behind a SRC that exists ends SRC.
+    #[arg(long, value_name = "SRC:DST[:ro]",
+          value_parser = OsStringValueParser::new().try_map(|text| parse_bind(&text)))]
     pub bind: Vec<Bind>,
 
     /// Also mounts another image, on the directory that it records or on DIR. May be repeated.
@@ -69,22 +71,79 @@ fn with(
     Ok(with)
 }
 
-/// Reads `SRC:DST` or `SRC:DST:ro`.
+/// Reads `SRC:DST` or `SRC:DST:ro`. Both names may have colons: SRC is the longest beginning that exists, or else ends at
+/// the first colon.
 ///
 /// # Errors
 ///
 /// The text says what is allowed.
-pub fn parse_bind(text: &str) -> Result<Bind, String> {
-    let (text, read_only) = match text.strip_suffix(":ro") {
-        Some(text) => (text, true),
-        None => (text, false),
+pub fn parse_bind(text: &OsStr) -> Result<Bind, String> {
+    let bytes = text.as_bytes();
+    let (names, read_only) = match bytes.strip_suffix(b":ro") {
+        Some(names) => (names, true),
+        None => (bytes, false),
     };
-    match text.split_once(':') {
-        Some((source, target)) if !source.is_empty() && !target.is_empty() => {
-            let mut bind = Bind::new(source, target);
-            bind.read_only = read_only;
-            Ok(bind)
+    let path = |bytes| Path::new(OsStr::from_bytes(bytes));
+    let colons = names.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    let splits = colons.map(|(at, _)| (path(&names[..at]), path(&names[at + 1..])));
+    let is_split = |(source, target): &(&Path, &Path)| {
+        !source.as_os_str().is_empty() && !target.as_os_str().is_empty()
+    };
+    let mut splits = splits.filter(is_split);
+    let first = splits.next();
+    let longest = splits.rfind(|(source, _)| source.exists());
+    let (source, target) = longest
+        .or(first)
+        .ok_or("allowed is SRC:DST or SRC:DST:ro")?;
+    let mut bind = Bind::new(source, target);
+    bind.read_only = read_only;
+    Ok(bind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bind_has_names_of_any_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().as_os_str().as_bytes();
+        std::fs::write(directory.path().join("a:b"), "").unwrap();
+        std::fs::write(directory.path().join("a"), "").unwrap();
+        let within = |name: &[u8]| [own, b"/", name].concat();
+        for (text, expected) in [
+            (b"/a:/b".to_vec(), Some((b"/a".to_vec(), &b"/b"[..], false))),
+            (
+                b"a\xff:b\xfe:ro".to_vec(),
+                Some((b"a\xff".to_vec(), b"b\xfe", true)),
+            ),
+            // Where nothing exists, and what exists.
+            (
+                b"none:/b:c".to_vec(),
+                Some((b"none".to_vec(), b"/b:c", false)),
+            ),
+            (within(b"a:/d"), Some((within(b"a"), b"/d", false))),
+            (within(b"a:b:/d"), Some((within(b"a:b"), b"/d", false))),
+            (
+                within(b"a:b:/d:e:ro"),
+                Some((within(b"a:b"), b"/d:e", true)),
+            ),
+            (within(b"a:b"), Some((within(b"a"), b"b", false))),
+            (b"/a".to_vec(), None),
+            (b":/b".to_vec(), None),
+            (b"/a:".to_vec(), None),
+            (b":ro".to_vec(), None),
+            (b"a:ro".to_vec(), None),
+        ] {
+            let bind = parse_bind(OsStr::from_bytes(&text));
+            let found = bind.map(|bind| {
+                let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+                (bytes(&bind.source), bytes(&bind.target), bind.read_only)
+            });
+            let expected = expected
+                .map(|(source, target, read_only)| (source, target.to_vec(), read_only))
+                .ok_or_else(|| "allowed is SRC:DST or SRC:DST:ro".to_owned());
+            assert_eq!(found, expected, "{}", text.escape_ascii());
         }
-        _ => Err("allowed is SRC:DST or SRC:DST:ro".to_owned()),
     }
 }

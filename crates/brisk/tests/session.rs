@@ -4,10 +4,13 @@
 
 mod staging;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -1372,6 +1375,32 @@ fn several_images_have_places_and_servers_of_their_own() {
             ),
             "{nowhere:?}"
         );
+    });
+}
+
+/// Names of files are bytes, and a colon is one of them.
+#[test]
+fn binds_and_further_images_have_names_of_any_bytes() {
+    each_world(|stage| {
+        let name = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+        let (source, place, further) = (name(b"a:b\xff"), name(b"p\xff"), name(b"i\xfe.img"));
+        let path = |name: &OsStr| stage.path("").join(name);
+        fs::create_dir(stage.path("a")).unwrap();
+        fs::create_dir(path(&source)).unwrap();
+        fs::create_dir(path(&place)).unwrap();
+        fs::write(path(&source).join("file"), "shown\n").unwrap();
+        stage.pack_tree("tree/sub", "sub.img");
+        fs::rename(stage.path("sub.img"), path(&further)).unwrap();
+        let mut run = stage.brisk(&["run", "app.img", "--linger", "0", "--at", "at"]);
+        run.arg("--bind")
+            .arg([&*source, OsStr::new("home:ro")].join(OsStr::new(":")));
+        run.arg("--with")
+            .arg([&*further, &*place].join(OsStr::new("@")));
+        run.args(["--", "cat", "home/file"])
+            .arg(Path::new(&place).join("inside"));
+        let (code, out, err) = said(&run.output().unwrap());
+        let inside = fs::read_to_string(stage.path("tree/sub/inside")).unwrap();
+        assert_eq!((code, out), (Some(0), format!("shown\n{inside}")), "{err}");
     });
 }
 
