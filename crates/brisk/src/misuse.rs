@@ -1,10 +1,12 @@
 //! What is said of wrong arguments, and how brisk exits then.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::args::Brisk;
 use crate::launcher::{next_in_path, own_arguments};
 use crate::names::shown;
 use crate::shell_word::shell_word;
@@ -20,20 +22,49 @@ pub fn exit(error: clap::Error) -> ! {
         Some("replay") => arguments.iter().any(|argument| argument == "--"),
         _ => false,
     };
+    let error = advised(error, &arguments);
     if !error.use_stderr() || !starts_program {
         error.exit();
     }
     // There is no other place to report a failure.
-    advised(error, &arguments).print().ok();
+    error.print().ok();
     std::process::exit(BEFORE_PROGRAM)
 }
 
 /// The same error, with what to type instead. `arguments` begin with the verb.
-fn advised(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    let is_run = arguments.first().is_some_and(|verb| verb == "run");
-    if !is_run {
-        return error;
+fn advised(error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    match arguments.split_first() {
+        Some((verb, _)) if verb == "run" => advised_of_program(error, arguments),
+        Some((verb, rest)) => advised_of_output(error, verb, rest),
+        None => error,
     }
+}
+
+/// An argument more than a verb takes is mostly what it is to write.
+fn advised_of_output(mut error: clap::Error, verb: &OsStr, rest: &[OsString]) -> clap::Error {
+    let output = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if !word.starts_with('-') => word.clone(),
+        _ => return error,
+    };
+    let brisk = Brisk::command();
+    let writes = brisk.find_subcommand(verb).is_some_and(|verb| {
+        let mut options = verb.get_arguments();
+        options.any(|option| option.get_short() == Some('o'))
+    });
+    let is_output = |argument: &OsString| {
+        let bytes = argument.as_encoded_bytes();
+        let is_short = bytes.starts_with(b"-") && !bytes.starts_with(b"--");
+        bytes.starts_with(b"--output") || is_short && bytes.contains(&b'o')
+    };
+    if error.kind() == ErrorKind::UnknownArgument && writes && !rest.iter().any(is_output) {
+        let tip = format!("to write it to '{}', use '-o {0}'", shown(&output));
+        let tips = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tips);
+    }
+    error
+}
+
+fn advised_of_program(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     let tips = match error.get(ContextKind::Suggested) {
         Some(ContextValue::StyledStrs(tips)) => tips.clone(),
         _ => Vec::new(),

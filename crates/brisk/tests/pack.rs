@@ -64,11 +64,100 @@ fn says_what_became_of_the_tree() {
     let (fixed, seconds) = outcome.stderr.rsplit_once("; ").unwrap();
     assert_eq!(
         fixed,
-        "app.img: 5 files in 5 directories, 293.02 KiB in, 300.00 KiB out (102.4 %); \
+        "app.img: 5 files in 5 directories, 293.02 KiB in, 300.00 KiB out; \
          1 duplicate of 12 B"
     );
     assert!(seconds.ends_with(" s on 1 thread\n"), "{seconds}");
     assert_eq!(sandbox.stdout(&["pack", "app", "-qo", "app.img"]), "");
+}
+
+#[test]
+fn a_percentage_is_a_part_of_the_tree() {
+    let sandbox = Sandbox::empty();
+    let packed = || {
+        let said = sandbox.run(&["pack", "app", "-o", "app.img", "--time", "1"]);
+        let (start, _) = said.stderr.split_once("; ").unwrap();
+        start.to_owned()
+    };
+    sandbox.file("app/a", b"0123456789ab");
+    assert_eq!(
+        packed(),
+        "app.img: 1 file in 1 directory, 12 B in, 8.00 KiB out"
+    );
+    sandbox.file("app/a", &[b'a'; 80 << 10]);
+    assert_eq!(
+        packed(),
+        "app.img: 1 file in 1 directory, 80.00 KiB in, 8.00 KiB out (10.0 %)"
+    );
+}
+
+#[test]
+fn a_name_too_many_is_what_to_write() {
+    let sandbox = Sandbox::with_app();
+    for (line, name) in [
+        ("pack app app.img", "app.img"),
+        ("pack -q app app.img", "app.img"),
+        ("repack app.img new.img", "new.img"),
+    ] {
+        let line: Vec<_> = line.split(' ').collect();
+        let said = sandbox.failure(&line);
+        let mut said = said.lines();
+        let expected = format!("error: unexpected argument '{name}' found");
+        assert_eq!(said.next(), Some(&*expected));
+        let expected = format!("  tip: to write it to '{name}', use '-o {name}'");
+        assert_eq!(said.nth(1), Some(&*expected));
+    }
+    for line in [
+        "pack app app.img -qo x.img",
+        "pack app --none",
+        "ls app.img app",
+    ] {
+        let line: Vec<_> = line.split(' ').collect();
+        let said = sandbox.run(&line).stderr;
+        assert!(!said.contains("to write it to"), "{said}");
+    }
+}
+
+#[test]
+fn what_may_not_be_read_can_be_left_out() {
+    let sandbox = Sandbox::with_app();
+    sandbox.file("app/etc/my key", b"secret");
+    fs::create_dir(sandbox.path("app/locked")).unwrap();
+    let pack = |options: &[&str]| {
+        let args = [&["pack", "app", "-qo", "app.img"], options].concat();
+        let brisk = sandbox.command(&args);
+        // root without the right to read what its mode forbids.
+        let output = Command::new("setpriv")
+            .args(["--bounding-set=-dac_override,-dac_read_search", "--"])
+            .arg(brisk.get_program())
+            .args(brisk.get_args())
+            .current_dir(sandbox.path(""))
+            .output();
+        sandbox::outcome(output.expect("setpriv must be installed"))
+    };
+    sandbox.mode("app/etc/my key", 0o000);
+    sandbox.mode("app/locked", 0o000);
+    let said = pack(&[]);
+    assert_eq!(
+        said.stderr,
+        "brisk: app/locked: cannot list the directory: Permission denied (os error 13); to pack the tree without it, \
+         add --exclude /locked\n"
+    );
+    let said = pack(&["--exclude", "/locked"]);
+    assert_eq!(
+        (said.code, said.stderr.as_str()),
+        (
+            2,
+            "brisk: app/etc/my key: cannot open the file: Permission denied (os error 13); to pack the tree without it, \
+             add --exclude '/etc/my\\ key'\n"
+        )
+    );
+    let said = pack(&["--exclude", "/locked", "--exclude", r"/etc/my\ key"]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    let packed = paths(&sandbox.image("app.img"));
+    assert!(
+        packed.contains(&"etc/app.conf".to_owned()) && !packed.contains(&"etc/my key".to_owned())
+    );
 }
 
 #[test]
@@ -443,6 +532,10 @@ fn says_what_cannot_be_and_the_cure() {
             "brisk: zstd level is 23, allowed is 1 to 22",
         ),
         lzo,
+        (
+            &["--codec", "lz4", "--level", "1"],
+            "brisk: lz4 level is 1, allowed is 3 to 12, or none for the fast mode",
+        ),
         (
             &["--xz-bcj", "x86"],
             "brisk: --xz-bcj is only for xz, but the codec is zstd; add --codec xz",

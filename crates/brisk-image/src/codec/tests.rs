@@ -122,7 +122,11 @@ fn errors_say_what_is_allowed() {
         ("none", 1, "codec none has no levels"),
         ("lzo", 1, "codec lzo has no levels"),
         ("gzip", 13, "gzip level is 13, allowed is 1 to 12"),
-        ("lz4", 2, "lz4 level is 2, allowed is 3 to 12"),
+        (
+            "lz4",
+            1,
+            "lz4 level is 1, allowed is 3 to 12, or none for the fast mode",
+        ),
         ("xz", 10, "xz preset is 10, allowed is 0 to 9"),
         ("zstd", 0, "zstd level is 0, allowed is 1 to 22"),
     ] {

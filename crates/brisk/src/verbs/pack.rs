@@ -12,11 +12,12 @@ use brisk_image::codec::Bcj;
 use brisk_image::hot_pack::HotSummary;
 use brisk_image::rules::{ModeChange, PlanRules, Times};
 use brisk_image::summary::Summary;
-use brisk_image::{Codec, Compression, Image, ImageWriter, Tree, TreeRules};
+use brisk_image::{Codec, Compression, ErrorKind, Image, ImageWriter, Tree, TreeRules};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
+use super::profile::percent;
 use super::verity::report_behind;
 use crate::answer::Answer;
 use crate::entry::lacks_program;
@@ -24,8 +25,10 @@ use crate::entry_args::EntryArgs;
 use crate::hot_pack_args::{self, BehindArgs};
 use crate::kernel_feature::{self, KernelFeature, KernelVersion};
 use crate::messages::{count, say, warn};
+use crate::names::shown;
 use crate::output_file::{check_output, check_outside};
 use crate::progress::Progress;
+use crate::shell_word::shell_word;
 use crate::size::parse_size_u32;
 use crate::stale_pack::remove_stale_pack;
 
@@ -290,7 +293,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let summary = {
         let progress = Progress::new(Some(tree.bytes()), args.quiet);
         let writer = writer.progress(progress.callback());
-        writer.write(&tree, &args.output)?
+        let written = writer.write(&tree, &args.output);
+        written.map_err(|e| args.advise(e))?
     };
     note(remove_stale_pack(&args.output)?.as_slice());
     note(lacking(&args.output)?.as_slice());
@@ -371,10 +375,9 @@ fn summary_text(output: &Path, summary: &Summary, seconds: f64) -> String {
         BinaryBytes(data.bytes),
         BinaryBytes(summary.file_bytes),
     );
-    if data.bytes > 0 {
-        // The number is for people: what an f64 loses past 2^53 is less than what is shown.
-        let percent = summary.file_bytes as f64 * 100.0 / data.bytes as f64;
-        text += &format!(" ({percent:.1} %)");
+    // An image has at least 4096 bytes, so a percentage of a few bytes says nothing.
+    if summary.file_bytes <= data.bytes {
+        text += &format!(" ({})", percent(summary.file_bytes, data.bytes));
     }
     if data.duplicate_files > 0 {
         text += &format!(
@@ -395,7 +398,7 @@ impl Args {
 
     fn read_tree(&self, rules: &TreeRules) -> anyhow::Result<Tree> {
         if !self.is_archive() {
-            return Ok(Tree::from_directory(&self.tree, rules)?);
+            return Tree::from_directory(&self.tree, rules).map_err(|e| self.advise(e));
         }
         let archive = File::from(io::stdin().as_fd().try_clone_to_owned()?);
         let tree = if archive.metadata()?.is_file() {
@@ -409,6 +412,20 @@ impl Args {
             Tree::from_tar(archive, spool, rules)
         };
         tree.context("cannot read the archive on standard input")
+    }
+
+    /// The same error. If the system refuses to read something in the tree, it says how to leave that out.
+    fn advise(&self, e: brisk_image::Error) -> anyhow::Error {
+        let refused = e.path().filter(|path| *path != self.output);
+        let refused = refused.and_then(|path| path.strip_prefix(&self.tree).ok());
+        match refused.and_then(exclude_pattern) {
+            Some(pattern) if e.kind() == ErrorKind::Io => {
+                let (e, pattern) = (anyhow::Error::from(e), shell_word(pattern.as_ref()));
+                let pattern = shown(pattern);
+                anyhow::anyhow!("{e:#}; to pack the tree without it, add --exclude {pattern}")
+            }
+            _ => e.into(),
+        }
     }
 
     fn missing(&self, features: &[KernelFeature]) -> Vec<String> {
@@ -605,6 +622,23 @@ impl RuleArgs {
     }
 }
 
+/// The pattern that matches only `path`, which is in the tree. None for the root, and for names that no pattern can have.
+fn exclude_pattern(path: &Path) -> Option<String> {
+    let mut pattern = String::new();
+    for name in path {
+        pattern.push('/');
+        for c in name.to_str()?.chars() {
+            if r"\*?[]{}!# ".contains(c) {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+    }
+    let rules = TreeRules::default().exclude(std::slice::from_ref(&pattern));
+    let is_right = rules.is_ok_and(|rules| rules.leaves_out(path, false));
+    is_right.then_some(pattern)
+}
+
 fn read_lines(path: &Path, what: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(path)
         .with_context(|| format!("{}: cannot read the {what} file", path.display()))
@@ -635,6 +669,29 @@ mod tests {
             (pattern.as_str(), owner.uid, owner.gid),
             ("a=b", Some(1), Some(2))
         );
+    }
+
+    #[test]
+    fn what_is_refused_is_left_out_by_name() {
+        use std::os::unix::ffi::OsStrExt;
+
+        for (path, pattern) in [
+            ("a/b.c", Some("/a/b.c")),
+            ("a b/[x]*?", Some(r"/a\ b/\[x\]\*\?")),
+            ("{a,b}", Some(r"/\{a,b\}")),
+            ("#a/!b", Some(r"/\#a/\!b")),
+            (r"a\b", Some(r"/a\\b")),
+            ("end ", Some(r"/end\ ")),
+            ("", None),
+        ] {
+            assert_eq!(
+                exclude_pattern(Path::new(path)).as_deref(),
+                pattern,
+                "{path}"
+            );
+        }
+        let other = std::ffi::OsStr::from_bytes(b"a\xff");
+        assert_eq!(exclude_pattern(Path::new(other)), None);
     }
 
     #[test]

@@ -201,8 +201,12 @@ impl Compression {
             return Ok(());
         }
         let (from, to) = allowed.into_inner();
+        let without = match self {
+            Self::Lz4 { .. } => ", or none for the fast mode",
+            _ => "",
+        };
         Err(Error::input(format!(
-            "{name} is {level}, allowed is {from} to {to}"
+            "{name} is {level}, allowed is {from} to {to}{without}"
         )))
     }
 }
