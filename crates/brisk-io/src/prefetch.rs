@@ -127,6 +127,9 @@ pub trait PrefetchFiles: Send + Sync + 'static {
 
     /// Called after the kernel was asked for `extent`.
     fn asked(&self, _extent: &Extent) {}
+
+    /// Called if the system refused to read `extent`.
+    fn failed(&self, _extent: &Extent, _error: io::Error) {}
 }
 
 /// Threads that ask the kernel to read extents, in order.
@@ -315,7 +318,10 @@ impl Shared {
                     };
                     flight.add(file, extent, charge);
                 }
-                Err(_) => self.course().counts.failed += extent.len,
+                Err(e) => {
+                    files.failed(&extent, e.into());
+                    self.course().counts.failed += extent.len;
+                }
             }
             self.land(&mut flight, false, files);
         }
@@ -325,9 +331,10 @@ impl Shared {
     /// Waits until at most the limit is in progress, or with `all` nothing.
     fn land(&self, flight: &mut Flight, all: bool, files: &impl PrefetchFiles) {
         let is_judged = self.course().pace.is_judged;
-        while let Some((extent, expected, is_read)) = flight.land(all, is_judged, &self.cancelled) {
+        while let Some((extent, expected, read)) = flight.land(all, is_judged, &self.cancelled) {
+            let failed = read.map_err(|e| files.failed(&extent, e)).is_err();
             let mut course = self.course();
-            if !is_read {
+            if failed {
                 course.counts.failed += extent.len;
             }
             let reads = files.reads(extent.file);
@@ -442,13 +449,13 @@ impl Flight {
     }
 
     /// Waits for the oldest extent, if more than the limit is in progress, or with `all` if anything is. Returns it with the
-    /// time that the disk was expected to take, and whether it could be read.
+    /// time that the disk was expected to take, and what reading its end gave.
     fn land(
         &mut self,
         all: bool,
         is_judged: bool,
         cancelled: &AtomicBool,
-    ) -> Option<(Extent, Duration, bool)> {
+    ) -> Option<(Extent, Duration, io::Result<usize>)> {
         let most = match is_judged {
             true => MOST_IN_FLIGHT,
             false => FIRST_IN_FLIGHT,
@@ -462,8 +469,8 @@ impl Flight {
         self.time = self.time.saturating_sub(time);
         let last = extent.offset.saturating_add(extent.len - 1);
         // The file may have been truncated meanwhile.
-        let is_read = ByteSource::read_bytes_at(&*file, last, &mut [0]).is_ok();
-        Some((extent, time, is_read))
+        let read = ByteSource::read_bytes_at(&*file, last, &mut [0]);
+        Some((extent, time, read))
     }
 }
 
@@ -689,6 +696,35 @@ mod tests {
         assert_eq!(course.extents.len(), 11);
         assert_eq!(course.extents[9], page(18));
         assert_eq!(course.extents[10].offset, page(20).offset);
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_told_with_its_cause() {
+        type Told = Mutex<Vec<(Extent, Option<i32>)>>;
+        struct Pipe(Arc<File>, Arc<Told>);
+        impl PrefetchFiles for Pipe {
+            fn open(&self, _: &Extent) -> Option<Arc<File>> {
+                Some(Arc::clone(&self.0))
+            }
+
+            fn reads(&self, file: u32) -> DiskReads {
+                One::new(&self.0).reads(file)
+            }
+
+            fn failed(&self, extent: &Extent, error: io::Error) {
+                self.1.lock().unwrap().push((*extent, error.raw_os_error()));
+            }
+        }
+        let (pipe, _writer) = rustix::pipe::pipe().unwrap();
+        let told = Arc::default();
+        let pipe = Pipe(Arc::new(pipe.into()), Arc::clone(&told));
+        let counts = Prefetch::start(vec![page(0), page(1)], OPTIONS, pipe);
+        let counts = counts.unwrap().wait();
+        assert_eq!(counts.failed, 2 * page_size() as u64);
+        let refused = Some(rustix::io::Errno::SPIPE.raw_os_error());
+        let mut told = told.lock().unwrap();
+        told.sort_by_key(|(extent, _)| extent.offset);
+        assert_eq!(*told, [(page(0), refused), (page(1), refused)]);
     }
 
     #[test]

@@ -150,7 +150,7 @@ pub use page_log::PageEvent;
 pub use reclaimer::Reclaimer;
 pub use replay::{
     AfterReplay, BackgroundReplay, DiskCharge, GivenUp, Look, MeasuredDisk, NextLaunch, Replay,
-    ReplayEnd, Replayed, StartReads, budget, warm,
+    ReplayEnd, Replayed, StartReads, Warmed, budget, warm,
 };
 pub use rooted_launch::RootedLaunch;
 pub use run::{Launch, PlainLaunch, Variable};

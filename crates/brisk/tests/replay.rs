@@ -622,6 +622,71 @@ fn an_image_a_directory_and_a_profile_are_warmed() {
 }
 
 #[test]
+fn holes_are_not_warmed() {
+    watched(|| {
+        let stage = stage(0);
+        let hole = File::create(stage.path("app/data/hole")).unwrap();
+        hole.set_len(1 << 40).unwrap();
+        hole.write_all_at(&[1; PAGE], 1 << 30).unwrap();
+        let warm = |arguments: &[&str]| {
+            let output = stage.brisk(&["warm", "app"]).args(arguments).output();
+            good(output.unwrap()).0
+        };
+        let told: Value = serde_json::from_str(&warm(&["--json"])).unwrap();
+        let bytes = |field: &str| told[field].as_u64().unwrap();
+        let holes = (1 << 40) - PAGE as u64;
+        assert_eq!(bytes("hole_bytes"), holes);
+        assert_eq!(bytes("over_budget_bytes"), 0);
+        assert_eq!(
+            bytes("asked_bytes") + bytes("resident_bytes") + holes,
+            bytes("bytes")
+        );
+        assert!(warm(&[]).ends_with(" in memory already; 1024.00 GiB in holes\n"));
+        assert_eq!(resident(&stage.path("app/data/big")), 256);
+    });
+}
+
+#[test]
+fn what_cannot_be_warmed_is_a_failure() {
+    watched(|| {
+        let stage = stage(1000);
+        let denied = "Permission denied (os error 13)";
+        let warm = |arguments: &[&str]| {
+            let output = stage.brisk(&["warm"]).args(arguments).output().unwrap();
+            let out = String::from_utf8(output.stdout.clone()).unwrap();
+            (out, refused(output, 2))
+        };
+        let mode = |name: &str| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o000);
+            fs::set_permissions(stage.path(name), mode).unwrap();
+        };
+        fs::write(stage.path("app/key"), "secret").unwrap();
+        mode("app/key");
+        let (out, err) = warm(&["app", "--json"]);
+        let told: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(told["missing_bytes"], 6);
+        assert_eq!(err, format!("brisk: cannot read app/key: {denied}\n"));
+        // The rest was read.
+        assert_eq!(resident(&stage.path("app/data/big")), 256);
+        fs::create_dir(stage.path("app/locked")).unwrap();
+        mode("app/locked");
+        let (out, err) = warm(&["app", "-q"]);
+        assert_eq!(out, "");
+        let expected = format!("brisk: cannot read app/locked and 1 other: {denied}\n");
+        assert_eq!(err, expected);
+        stage.pack_tree("app/data", "data.img");
+        fs::write(stage.path("data.img.hot"), "pack").unwrap();
+        mode("data.img.hot");
+        let place = stage.path("data.img.hot").canonicalize().unwrap();
+        let (_, err) = warm(&["data.img"]);
+        assert_eq!(
+            err,
+            format!("brisk: cannot read {}: {denied}\n", place.display())
+        );
+    });
+}
+
+#[test]
 fn the_profiles_of_a_directory_are_replayed_in_the_order_of_their_names() {
     watched(|| {
         let stage = stage(0);

@@ -36,4 +36,4 @@ pub use self::profile_replay::{Replay, Replayed};
 pub use self::sample::Look;
 pub(crate) use self::sample::Sample;
 pub use self::verdict::{GivenUp, NextLaunch, ReplayEnd, StartReads};
-pub use self::warm::warm;
+pub use self::warm::{Warmed, warm};

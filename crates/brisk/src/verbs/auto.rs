@@ -210,7 +210,7 @@ fn warm_pack(packs: &LearnedPacks, pack: &LearnedPack, budget: u64) -> Option<Re
     let (path, file) = packs.pack(&pack.key)?;
     let len = file.metadata().ok()?.len();
     let warmed = warm(vec![(path, len)], Some(budget));
-    Some(warmed.map(|counts| (counts.asked, warm_summary(len, &counts))))
+    Some(warmed.map(|warmed| (warmed.pages.asked, warm_summary(len, &warmed))))
 }
 
 /// Replays what was learned of a program or a directory, at most `budget` bytes of it. None if there is no profile.

@@ -6,9 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use brisk_io::PrefetchCounts;
-use brisk_mount::{DiskCharge, Replay, warm};
+use anyhow::{Context, Result, bail, ensure};
+use brisk_mount::{DiskCharge, Replay, Warmed, warm};
 use indicatif::BinaryBytes;
 use serde_json::json;
 
@@ -26,8 +25,9 @@ use crate::size::parse_size;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Of an image, brisk reads the hot pack beside it (IMAGE.hot) and then the file. Of a directory, it reads each \
-regular file, and of a profile the pages that it lists, as brisk replay does. It does not read again what is in \
-memory already. Everything stays in memory until the system needs the room.")]
+regular file, but not its holes, and of a profile the pages that it lists, as brisk replay does. It does not read again what is in \
+memory already. Everything stays in memory until the system needs the room. If something is there that brisk cannot read, it \
+reads the rest and fails.")]
 pub struct Args {
     /// The image, the directory or the profile.
     #[arg(value_name = "IMAGE|DIR|PROFILE")]
@@ -55,12 +55,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Answer> {
-    let files = if args.what.is_dir() {
+    let (files, mut unread) = if args.what.is_dir() {
         files_of(&args.what)?
     } else if FileKind::of(&args.what) == Some(FileKind::Profile) {
         return replay(args);
     } else {
-        image_files(&args.what)?
+        (image_files(&args.what)?, Vec::new())
     };
     if !args.at.is_empty() {
         bail!("--at is for profiles, and {} is none", args.what.display());
@@ -83,24 +83,36 @@ pub fn run(args: &Args) -> Result<Answer> {
         ));
     }
     let warmed = warm(files, args.budget)?;
+    let pages = &warmed.pages;
     if args.json {
         json::print(&json!({
             "files": number,
             "bytes": bytes,
-            "asked_bytes": warmed.asked,
-            "resident_bytes": warmed.resident,
-            "missing_bytes": warmed.missing,
-            "over_budget_bytes": warmed.over_budget,
-            "failed_bytes": warmed.failed,
+            "asked_bytes": pages.asked,
+            "resident_bytes": pages.resident,
+            "hole_bytes": warmed.holes,
+            "missing_bytes": pages.missing,
+            "over_budget_bytes": pages.over_budget,
+            "failed_bytes": pages.failed,
         }))?;
     } else if !args.quiet {
         writeln!(io::stdout(), "{}", summary(bytes, &warmed))?;
     }
-    Ok(Answer::Yes)
+    unread.extend(warmed.unread);
+    let mut unread = unread.into_iter();
+    let Some((path, e)) = unread.next() else {
+        return Ok(Answer::Yes);
+    };
+    let others = match unread.len() as u64 {
+        0 => String::new(),
+        more => format!(" and {}", count(more, "other", "others")),
+    };
+    Err(e).with_context(|| format!("cannot read {}{others}", shown(&path)))
 }
 
 /// What was done about `bytes`, for people.
-pub fn summary(bytes: u64, counts: &PrefetchCounts) -> String {
+pub fn summary(bytes: u64, warmed: &Warmed) -> String {
+    let counts = &warmed.pages;
     let mut text = format!(
         "{} of {} read, {} in memory already",
         BinaryBytes(counts.asked),
@@ -108,6 +120,7 @@ pub fn summary(bytes: u64, counts: &PrefetchCounts) -> String {
         BinaryBytes(counts.resident)
     );
     for (bytes, what) in [
+        (warmed.holes, "in holes"),
         (counts.over_budget, "left out for lack of memory or budget"),
         (counts.missing, "in files that may not be read"),
         (counts.failed, "could not be read"),
@@ -138,33 +151,38 @@ fn replay(args: &Args) -> Result<Answer> {
     let mut replay = Replay::new(profile, &args.at, DiskCharge::default())?;
     replay.budget = args.budget;
     replay.race = false;
-    tell(&replay.run()?, args.json, args.quiet)?;
+    let replayed = replay.run()?;
+    tell(&replayed, args.json, args.quiet)?;
+    let failed = replayed.pages.failed;
+    ensure!(
+        failed == 0,
+        "{}: {} of its pages could not be read",
+        shown(&args.what),
+        BinaryBytes(failed)
+    );
     Ok(Answer::Yes)
 }
 
-/// Whether this error, for something in a tree, is passed over.
-fn passed_over(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
-    )
-}
+/// Files with their lengths, and what could not be read on the way to them, and why.
+type Found = (Vec<(PathBuf, u64)>, Vec<(PathBuf, io::Error)>);
 
-/// The regular files of a directory, each once, sorted by name.
-fn files_of(top: &Path) -> Result<Vec<(PathBuf, u64)>> {
-    let mut files = Vec::new();
+/// The regular files of a directory, each once, sorted by name. In a tree that is in use, files may disappear.
+fn files_of(top: &Path) -> Result<Found> {
+    let (mut files, mut unread) = (Vec::new(), Vec::new());
     let mut known = HashSet::new();
     let mut directories = vec![top.to_owned()];
     while let Some(directory) = directories.pop() {
-        let failed = || format!("cannot read {}", directory.display());
-        let entries = match fs::read_dir(&directory) {
-            // In a tree that is in use files may disappear, and some directories may not be readable.
-            Err(e) if passed_over(&e) && directory != top => continue,
-            entries => entries.with_context(failed)?,
+        let listed = fs::read_dir(&directory).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut entries = match listed {
+            Ok(entries) => entries,
+            Err(e) if directory == top => {
+                return Err(e).with_context(|| format!("cannot read {}", shown(top)));
+            }
+            Err(e) => {
+                note(&mut unread, directory, e);
+                continue;
+            }
         };
-        let mut entries = entries
-            .collect::<Result<Vec<_>, _>>()
-            .with_context(failed)?;
         entries.sort_by_key(fs::DirEntry::file_name);
         let mut inner = Vec::new();
         for entry in entries {
@@ -172,9 +190,10 @@ fn files_of(top: &Path) -> Result<Vec<(PathBuf, u64)>> {
             // Links are not followed. If their target is in the directory, it is read anyway; if not, it is
             // not wanted.
             let metadata = match entry.metadata() {
-                Err(e) if passed_over(&e) => continue,
-                metadata => {
-                    metadata.with_context(|| format!("cannot examine {}", path.display()))?
+                Ok(metadata) => metadata,
+                Err(e) => {
+                    note(&mut unread, path, e);
+                    continue;
                 }
             };
             if metadata.is_dir() {
@@ -187,7 +206,14 @@ fn files_of(top: &Path) -> Result<Vec<(PathBuf, u64)>> {
         }
         directories.extend(inner.into_iter().rev());
     }
-    Ok(files)
+    Ok((files, unread))
+}
+
+/// Notes what cannot be read, unless it has gone.
+fn note(unread: &mut Vec<(PathBuf, io::Error)>, path: PathBuf, e: io::Error) {
+    if e.kind() != io::ErrorKind::NotFound {
+        unread.push((path, e));
+    }
 }
 
 /// The hot pack beside the image, if there is one, and the image.
