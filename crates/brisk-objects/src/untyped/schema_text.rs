@@ -11,7 +11,7 @@ const DEEPEST: usize = 64;
 /// How many bytes a text has at most.
 const LONGEST: usize = 1 << 20;
 /// How many parts a key has at most.
-const MOST_PARTS: usize = 4;
+const MOST_PARTS: usize = 8;
 
 /// The schema of these words. None if they are not what [`Schema`] writes.
 pub(crate) fn parse(collection: &str, layout: &str, indexes: &[String]) -> Option<Schema> {
@@ -196,7 +196,10 @@ mod tests {
             "{id: list<u64>} key id",
             "{id: u32} key id auto",
             "{a: u64, b: u64} key a, b auto",
-            "{a: u8, b: u8, c: u8, d: u8, e: u8} key a, b, c, d, e",
+        // As many fields as a key of the derive macro can have.
+        let eight = "{a: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8} key a, b, c, d, e, f, g, h";
+        assert_eq!(parse("a", eight, &[]).unwrap().key.len(), 8);
+            "{a: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8, i: u8} key a, b, c, d, e, f, g, h, i",
             "u64 key id",
             "{id: u64} key id, id",
         ] {
