@@ -10,7 +10,8 @@ use crate::record_json::{self, Shown};
 pub(crate) fn parse_word(kind: &Type, word: &str) -> Result<Plain, record_json::Wrong> {
     let value = match (kind, word) {
         (Type::Option(_), "null") => Value::Null,
-        (Type::Option(Type::Option(_)) | Type::Struct(_), _) => json(word),
+        (Type::Option(Type::Option(_)) | Type::Struct(_) | Type::Map(..), _) => json(word),
+        (Type::Enum(_), _) if word.starts_with('{') => json(word),
         (Type::Option(Type::Text), _) if word.starts_with('"') => json(word),
         (Type::Option(inner), _) => {
             let value = parse_word(inner, word)?;

@@ -80,9 +80,36 @@ impl Serialize for Shown<'_> {
                 }
                 map.end()
             }
+            (Type::Enum(_), Plain::Enum(name, value)) if is_unit(value) => to.serialize_str(name),
+            (Type::Enum(variants), Plain::Enum(name, value)) => {
+                let mut map = to.serialize_map(Some(1))?;
+                if let Some(variant) = variants.iter().find(|variant| variant.name == *name) {
+                    map.serialize_entry(name, &shown(&variant.kind, value))?;
+                }
+                map.end()
+            }
+            (Type::Map(Type::Text, kind), Plain::Map(entries)) => {
+                let mut map = to.serialize_map(Some(entries.len()))?;
+                for (key, value) in entries {
+                    map.serialize_entry(&shown(&Type::Text, key), &shown(kind, value))?;
+                }
+                map.end()
+            }
+            (Type::Map(first, second), Plain::Map(entries)) => {
+                let mut list = to.serialize_seq(Some(entries.len()))?;
+                for (key, value) in entries {
+                    list.serialize_element(&(shown(first, key), shown(second, value)))?;
+                }
+                list.end()
+            }
             _ => to.serialize_none(),
         }
     }
+}
+
+/// Whether a variant has no values. Then JSON has its name alone.
+fn is_unit(value: &Plain) -> bool {
+    matches!(value, Plain::Struct(fields) if fields.is_empty())
 }
 
 /// Writes a value as a line of JSON.
@@ -251,6 +278,15 @@ fn allowed(kind: &Type) -> Cow<'static, str> {
         Type::Option(inner) => format!("{}, or null", allowed(inner)).into(),
         Type::List(Type::Unsigned(1)) => "pairs of hexadecimal digits".into(),
         Type::List(_) => "an array".into(),
+        Type::Enum(variants) => {
+            let names = variants.iter().map(|variant| match variant.kind {
+                Type::Struct([]) => format!("{:?}", variant.name),
+                _ => format!("{{{:?}: an object}}", variant.name),
+            });
+            names.collect::<Vec<_>>().join(" or ").into()
+        }
+        Type::Map(Type::Text, _) => "an object".into(),
+        Type::Map(..) => "an array of pairs, each key once".into(),
         _ => "an object".into(),
     }
 }
@@ -318,7 +354,49 @@ pub(crate) fn parse(kind: &Type, value: &Value) -> Result<Plain, Wrong> {
             });
             Some(Plain::Struct(values.collect::<Result<_, _>>()?))
         }
-        (Type::List(_) | Type::Struct(_), _) => None,
+        (Type::Enum(variants), Value::String(name)) => {
+            let mut units = variants.iter().filter(|one| one.kind == Type::Struct(&[]));
+            let unit = units.find(|variant| variant.name == name);
+            unit.map(|variant| Plain::Enum(variant.name, Plain::Struct(Vec::new()).into()))
+        }
+        (Type::Enum(variants), Value::Object(one)) if one.len() == 1 => {
+            let known = variants
+                .iter()
+                .find_map(|variant| Some((variant, one.get(variant.name)?)));
+            match known {
+                Some((variant, value)) => {
+                    let value = parse(&variant.kind, value);
+                    let value = value.map_err(|wrong| wrong.within(variant.name))?;
+                    Some(Plain::Enum(variant.name, value.into()))
+                }
+                None => None,
+            }
+        }
+        (Type::Map(Type::Text, kind), Value::Object(entries)) => {
+            let entries = entries.iter().map(|(key, value)| {
+                let value = parse(kind, value).map_err(|wrong| wrong.within(key))?;
+                Ok((Plain::Text(key.clone()), value))
+            });
+            Some(Plain::Map(entries.collect::<Result<_, _>>()?))
+        }
+        (Type::Map(first, second), Value::Array(entries)) => {
+            let entries = entries.iter().enumerate().map(|(number, entry)| {
+                let within = |wrong: Wrong| wrong.within(&format!("[{number}]"));
+                match entry.as_array().map(Vec::as_slice) {
+                    Some([key, value]) => Ok((
+                        parse(first, key).map_err(within)?,
+                        parse(second, value).map_err(within)?,
+                    )),
+                    _ => Err(within(Wrong {
+                        place: String::new(),
+                        found: found(entry),
+                        allowed: "an array of a key and a value".to_owned(),
+                    })),
+                }
+            });
+            Some(Plain::Map(entries.collect::<Result<_, _>>()?))
+        }
+        (Type::List(_) | Type::Struct(_) | Type::Enum(_) | Type::Map(..), _) => None,
         (Type::Bool, Value::Bool(value)) => Some(Plain::Bool(*value)),
         (Type::Text, Value::String(text)) => Some(Plain::Text(text.clone())),
         (_, Value::Number(number)) => parse_number(kind, &number.to_string()),
@@ -409,11 +487,30 @@ mod tests {
             (Plain::Struct(a), Plain::Struct(b)) => {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0 && same(&a.1, &b.1))
             }
+            (Plain::Enum(a, c), Plain::Enum(b, d)) => a == b && same(c, d),
+            (Plain::Map(a), Plain::Map(b)) => {
+                // JSON may have them in another order.
+                let has = |one: &(Plain, Plain)| {
+                    b.iter()
+                        .any(|two| same(&one.0, &two.0) && same(&one.1, &two.1))
+                };
+                a.len() == b.len() && a.iter().all(has)
+            }
             _ => one == two,
         }
     }
 
+    const fn field(name: &'static str, kind: Type) -> Field {
+        Field { name, kind }
+    }
+
     const INNER: Type = Type::Option(&Type::Option(&Type::Text));
+    const FORM: Type = Type::Enum(&[
+        field("Point", Type::Struct(&[])),
+        field("Line", Type::Struct(&[field("width", Type::Float(4))])),
+    ]);
+    const FORMS: Type = Type::Map(&Type::Text, &FORM);
+    const NUMBERS: Type = Type::Map(&Type::Signed(1), &Type::Option(&FORM));
     const LINES: Type = Type::Struct(&[
         Field {
             name: "rate",
@@ -467,8 +564,40 @@ mod tests {
                 .collect::<Vec<_>>()
                 .prop_map(Plain::Struct)
                 .boxed(),
+            Type::Enum(variants) => prop::sample::select(variants)
+                .prop_flat_map(|variant| {
+                    value_of(variant.kind)
+                        .prop_map(move |value| Plain::Enum(variant.name, value.into()))
+                })
+                .boxed(),
+            Type::Map(key, value) => {
+                let entry = (value_of(*key), value_of(*value));
+                prop::collection::vec(entry, 0..4)
+                    .prop_map(|mut entries| {
+                        let known = entries.clone();
+                        let mut number = 0..;
+                        // No key comes twice.
+                        entries.retain(|(key, _)| {
+                            let before = known.iter().take(number.next().unwrap_or(0));
+                            before.into_iter().all(|(other, _)| other != key)
+                        });
+                        Plain::Map(entries)
+                    })
+                    .boxed()
+            }
             _ => unreachable!(),
         }
+    }
+
+    fn point() -> Plain {
+        Plain::Enum("Point", Plain::Struct(Vec::new()).into())
+    }
+
+    fn line(width: f32) -> Plain {
+        Plain::Enum(
+            "Line",
+            Plain::Struct(vec![("width", Plain::Float32(width))]).into(),
+        )
     }
 
     /// A type, and a value of it.
@@ -490,6 +619,9 @@ mod tests {
             INNER,
             Type::List(&Type::Unsigned(1)),
             Type::List(&LINES),
+            FORM,
+            FORMS,
+            NUMBERS,
         ];
         prop::sample::select(kinds.to_vec())
             .prop_flat_map(|kind| value_of(kind).prop_map(move |value| (kind, value)))
@@ -559,6 +691,24 @@ mod tests {
                 INNER,
                 Plain::Option(Some(Plain::Option(None).into())),
                 "[null]",
+            ),
+            (FORM, point(), "\"Point\""),
+            (FORM, line(0.5), "{\"Line\":{\"width\":0.5}}"),
+            (
+                FORMS,
+                Plain::Map(vec![
+                    (Plain::Text("a".to_owned()), point()),
+                    (Plain::Text("b".to_owned()), line(1.0)),
+                ]),
+                "{\"a\":\"Point\",\"b\":{\"Line\":{\"width\":1.0}}}",
+            ),
+            (
+                NUMBERS,
+                Plain::Map(vec![
+                    (Plain::Signed(-1), Plain::Option(None)),
+                    (Plain::Signed(2), Plain::Option(Some(point().into()))),
+                ]),
+                "[[-1,null],[2,\"Point\"]]",
             ),
         ] {
             assert_eq!(text(&kind, &value), expected);
@@ -644,6 +794,36 @@ mod tests {
                 lines,
                 json!([{"odds": null}]),
                 "[0]: found a field \"odds\", allowed is rate, odd",
+            ),
+            (
+                FORM,
+                json!("Circle"),
+                "found \"Circle\", allowed is \"Point\" or {\"Line\": an object}",
+            ),
+            (
+                FORM,
+                json!("Line"),
+                "found \"Line\", allowed is \"Point\" or {\"Line\": an object}",
+            ),
+            (
+                FORM,
+                json!({"Line": {"width": "thin"}}),
+                "Line.width: found \"thin\", allowed is a number, \"inf\", \"-inf\" or \"NaN\"",
+            ),
+            (
+                FORMS,
+                json!({"a": "Point", "b": 7}),
+                "b: found 7, allowed is \"Point\" or {\"Line\": an object}",
+            ),
+            (
+                NUMBERS,
+                json!([[1, null], [2]]),
+                "[1]: found an array, allowed is an array of a key and a value",
+            ),
+            (
+                NUMBERS,
+                json!([[1, null], [1, null]]),
+                "found an array, allowed is an array of pairs, each key once",
             ),
         ] {
             assert_eq!(parse(&kind, &value).unwrap_err().to_string(), message);

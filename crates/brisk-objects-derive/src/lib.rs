@@ -5,6 +5,7 @@ The derive macros of `brisk-objects`, and `Layout` of `brisk-cache`. These crate
 #![deny(missing_docs)]
 
 mod attributes;
+mod enumeration;
 mod layout;
 mod names;
 mod record;
@@ -20,7 +21,7 @@ pub fn derive_record(input: TokenStream) -> TokenStream {
     tokens(record::derive(&input))
 }
 
-/// Makes a struct a value that records can have as a field: see `brisk_objects::Value`.
+/// Makes a struct or an enum a value that records can have as a field: see `brisk_objects::Value`.
 #[proc_macro_derive(Value)]
 pub fn derive_value(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

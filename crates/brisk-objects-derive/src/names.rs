@@ -3,18 +3,27 @@ use syn::{Data, DeriveInput, Field, Fields, Ident, spanned::Spanned};
 
 /// The named fields of a struct without parameters.
 pub(crate) fn fields(input: &DeriveInput) -> syn::Result<Vec<&Field>> {
-    if let Some(parameter) = input.generics.params.first() {
-        return Err(syn::Error::new(
-            parameter.span(),
-            "a stored type has no parameters: one layout has one name",
-        ));
-    }
+    refuse_parameters(input)?;
     match &input.data {
         Data::Struct(data) => match &data.fields {
             Fields::Named(named) => Ok(named.named.iter().collect()),
             other => Err(syn::Error::new(other.span(), "name the fields")),
         },
-        _ => Err(syn::Error::new(input.span(), "only a struct is stored")),
+        _ => Err(syn::Error::new(
+            input.span(),
+            "a record is a struct, which can have enums as fields",
+        )),
+    }
+}
+
+/// Refuses a type with parameters.
+pub(crate) fn refuse_parameters(input: &DeriveInput) -> syn::Result<()> {
+    match input.generics.params.first() {
+        None => Ok(()),
+        Some(parameter) => Err(syn::Error::new(
+            parameter.span(),
+            "a stored type has no parameters: one layout has one name",
+        )),
     }
 }
 

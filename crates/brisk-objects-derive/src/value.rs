@@ -3,11 +3,14 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
-use syn::{DeriveInput, Field};
+use syn::{Data, DeriveInput, Field};
 
-use crate::names;
+use crate::{enumeration, names};
 
 pub(crate) fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
+    if let Data::Enum(data) = &input.data {
+        return enumeration::derive(input, data);
+    }
     let fields = names::fields(input)?;
     stored_form(input, &fields)
 }

@@ -12,8 +12,8 @@ use crate::value::{parts_of, time_of};
 
 /// A type that records are found by: as their key, or in an index.
 ///
-/// Booleans, numbers, text, bytes, byte arrays, moments, options and tuples of up to 8 keys are; UUIDs, too, with the feature
-/// `uuid`. Numbers with a binary point are
+/// Booleans, numbers, text, bytes, byte arrays, moments, options and tuples of up to 8 keys are; enums whose variants have no
+/// values, if they derive [`Value`](crate::Value); UUIDs, too, with the feature `uuid`. Numbers with a binary point are
 /// ordered by IEEE 754's total order: negative NaN, -infinity, …, -0, +0, …, infinity, NaN. An option without a value is
 /// before all others.
 pub trait Key: AsKey<Self> + Debug + Sized {

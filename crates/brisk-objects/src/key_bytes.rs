@@ -4,7 +4,7 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 /// The bytes of a key, without an allocation unless they are many.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyBytes(SmallVec<[u8; 64]>);
 
 impl KeyBytes {

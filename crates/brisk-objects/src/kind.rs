@@ -26,6 +26,10 @@ pub enum Type {
     List(&'static Type),
     /// Named values.
     Struct(&'static [Field]),
+    /// One of these variants, each of which is a struct: one byte says which, and the values of the variant follow.
+    Enum(&'static [Field]),
+    /// Values under keys, in the order of the keys, none of which comes twice.
+    Map(&'static Type, &'static Type),
 }
 
 /// A named value of a struct.
@@ -43,13 +47,17 @@ impl Type {
         match self {
             Self::Bool => 1,
             Self::Unsigned(bytes) | Self::Signed(bytes) | Self::Float(bytes) => usize::from(*bytes),
-            Self::Text | Self::List(_) => 8,
+            Self::Text | Self::List(_) | Self::Map(..) => 8,
             Self::Time => TIME_WIDTH,
             Self::Array(bytes) => *bytes,
             Self::Option(inner) => inner.width().saturating_add(1),
             Self::Struct(fields) => {
                 let widths = fields.iter().map(|field| field.kind.width());
                 widths.fold(0, usize::saturating_add)
+            }
+            Self::Enum(variants) => {
+                let widths = variants.iter().map(|variant| variant.kind.width());
+                widths.max().unwrap_or(0).saturating_add(1)
             }
         }
     }
@@ -59,10 +67,27 @@ impl Type {
         match self {
             Self::Option(inner) => inner.is_key(),
             Self::List(inner) => **inner == Self::Unsigned(1),
-            Self::Struct(_) => false,
+            Self::Struct(_) | Self::Map(..) => false,
+            Self::Enum(variants) => variants.iter().all(Field::is_empty),
             _ => true,
         }
     }
+}
+
+impl Field {
+    /// Whether a variant has no values.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.kind, Type::Struct([]))
+    }
+}
+
+fn write_fields(f: &mut fmt::Formatter<'_>, fields: &[Field]) -> fmt::Result {
+    f.write_str("{")?;
+    for (at, field) in fields.iter().enumerate() {
+        let comma = if at > 0 { ", " } else { "" };
+        write!(f, "{comma}{}: {}", field.name, field.kind)?;
+    }
+    f.write_str("}")
 }
 
 impl fmt::Display for Type {
@@ -77,14 +102,12 @@ impl fmt::Display for Type {
             Self::Array(bytes) => write!(f, "bytes<{bytes}>"),
             Self::Option(inner) => write!(f, "option<{inner}>"),
             Self::List(inner) => write!(f, "list<{inner}>"),
-            Self::Struct(fields) => {
-                f.write_str("{")?;
-                for (at, field) in fields.iter().enumerate() {
-                    let comma = if at > 0 { ", " } else { "" };
-                    write!(f, "{comma}{}: {}", field.name, field.kind)?;
-                }
-                f.write_str("}")
+            Self::Struct(fields) => write_fields(f, fields),
+            Self::Enum(variants) => {
+                f.write_str("enum")?;
+                write_fields(f, variants)
             }
+            Self::Map(key, value) => write!(f, "map<{key}, {value}>"),
         }
     }
 }
@@ -120,6 +143,15 @@ impl Fingerprint {
         this
     }
 
+    const fn fields(self, fields: &[Field]) -> Self {
+        let (mut this, mut at) = (self.number(fields.len() as u64), 0);
+        while at < fields.len() {
+            this = this.text(fields[at].name).kind(&fields[at].kind);
+            at += 1;
+        }
+        this
+    }
+
     pub(crate) const fn kind(self, kind: &Type) -> Self {
         match kind {
             Type::Bool => self.byte(1),
@@ -131,14 +163,9 @@ impl Fingerprint {
             Type::Array(bytes) => self.byte(7).number(*bytes as u64),
             Type::Option(inner) => self.byte(8).kind(inner),
             Type::List(inner) => self.byte(9).kind(inner),
-            Type::Struct(fields) => {
-                let (mut this, mut at) = (self.byte(10).number(fields.len() as u64), 0);
-                while at < fields.len() {
-                    this = this.text(fields[at].name).kind(&fields[at].kind);
-                    at += 1;
-                }
-                this
-            }
+            Type::Struct(fields) => self.byte(10).fields(fields),
+            Type::Enum(variants) => self.byte(11).fields(variants),
+            Type::Map(key, value) => self.byte(12).kind(key).kind(value),
         }
     }
 }

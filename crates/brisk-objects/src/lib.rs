@@ -131,6 +131,7 @@ mod key_range;
 mod kind;
 mod lazy_mark;
 mod list;
+mod map;
 mod migration;
 mod opener;
 mod opening;
@@ -166,6 +167,7 @@ pub use key_bytes::KeyBytes;
 pub use key_digest::key_digest;
 pub use kind::{Field, Type};
 pub use list::List;
+pub use map::Map;
 pub use migration::Migrated;
 pub use options::{Durability, Options};
 pub use query::{Keys, Query, Records};
@@ -177,4 +179,6 @@ pub use untyped::{
     Fault, Misread, PageFaults, Plain, TableSize, UntypedCollection, UntypedDatabase, UntypedQuery,
     UntypedRecords, UntypedWriter,
 };
+#[doc(hidden)]
+pub use value::widest;
 pub use value::{Place, Value, ValueWriter};

@@ -7,8 +7,55 @@ use crate::list::List;
 
 /// A type that a record can have as a field.
 ///
-/// Booleans, numbers, text, byte arrays, moments, options and lists of values are. A struct of values becomes one by
-/// `#[derive(Value)]`.
+/// Booleans, numbers, text, byte arrays, moments, options, lists and maps of values are. A struct of values becomes one by
+/// `#[derive(Value)]`, and so does an enum, whose variants can have values:
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use brisk_objects::{Record, Value};
+///
+/// #[derive(Value, Debug, Clone, Copy, PartialEq)]
+/// enum State {
+///     Open,
+///     Paid,
+/// }
+///
+/// #[derive(Value, Debug, Clone, PartialEq)]
+/// enum Address {
+///     None,
+///     Box(u32),
+///     Street { name: String, number: u16 },
+/// }
+///
+/// #[derive(Record)]
+/// struct Customer {
+///     #[key]
+///     id: u64,
+///     #[index]
+///     state: State,
+///     address: Address,
+///     notes: BTreeMap<String, String>,
+/// }
+///
+/// fn show(customer: &CustomerView<'_>) {
+///     match customer.address() {
+///         AddressView::None => println!("nowhere"),
+///         AddressView::Box(number) => println!("box {number}"),
+///         AddressView::Street { name, number } => println!("{name} {number}"),
+///     }
+///     if customer.state() == State::Open {
+///         println!("{:?}", customer.notes().get("reminded"));
+///     }
+/// }
+/// ```
+///
+/// * An enum whose variants have no values is its own view. It derives `Debug`, `Clone` and `Copy`, too, and can be a key or be in
+///   an index. It sorts by the order of its variants.
+/// * Another one has a view with the same variants, which borrow: `AddressView`. Every value takes the bytes of the longest variant,
+///   beside what is in the heap.
+/// * A map is a `BTreeMap` or a `HashMap` whose keys can be keys of records. It is stored in their order.
+/// * A variant that is added changes the layout, as a field does: give a migration.
 pub trait Value: Sized {
     /// Bytes of the part of fixed width.
     const WIDTH: usize;
@@ -225,6 +272,19 @@ impl Value for String {
     fn owned(view: &str) -> String {
         view.to_owned()
     }
+}
+
+/// The largest of some widths. For the derive macro.
+#[doc(hidden)]
+pub const fn widest(widths: &[usize]) -> usize {
+    let (mut most, mut at) = (0, 0);
+    while at < widths.len() {
+        if widths[at] > most {
+            most = widths[at];
+        }
+        at += 1;
+    }
+    most
 }
 
 /// Bytes of the stored form of a moment.

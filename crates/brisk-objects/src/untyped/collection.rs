@@ -272,6 +272,11 @@ impl fmt::Display for Plain {
                 .debug_map()
                 .entries(values.iter().map(|(k, v)| (k, v)))
                 .finish(),
+            Self::Enum(name, _) => f.write_str(name),
+            Self::Map(entries) => f
+                .debug_map()
+                .entries(entries.iter().map(|(k, v)| (k, v)))
+                .finish(),
         }
     }
 }

@@ -30,6 +30,10 @@ pub enum Plain {
     List(Vec<Plain>),
     /// Named values, in the order of their type.
     Struct(Vec<(&'static str, Plain)>),
+    /// A variant of an enum, and its values: a [`Plain::Struct`].
+    Enum(&'static str, Box<Plain>),
+    /// Keys and values. No key comes twice.
+    Map(Vec<(Plain, Plain)>),
 }
 
 /// Where the bytes of a record are no value of its type, although its check is right: somebody has forged them.
@@ -95,8 +99,33 @@ impl Plain {
                         field.name == *name && value.is_of(&field.kind)
                     })
             }
+            (Type::Enum(variants), Self::Enum(name, value)) => {
+                let variant = variants.iter().find(|variant| variant.name == *name);
+                variant.is_some_and(|variant| value.is_of(&variant.kind))
+            }
+            (Type::Map(key, value), Self::Map(entries)) => {
+                let mut entries = entries.iter();
+                entries.all(|one| one.0.is_of(key) && one.1.is_of(value))
+                    && self.in_order(key).is_some()
+            }
             _ => false,
         }
+    }
+
+    /// The entries of a map in the order of its keys. None if this is no map, or if a key comes twice.
+    fn in_order(&self, key: &Type) -> Option<Vec<(KeyBytes, &(Self, Self))>> {
+        let Self::Map(entries) = self else {
+            return None;
+        };
+        let keyed = entries.iter().map(|entry| {
+            let mut bytes = KeyBytes::new();
+            entry.0.encode_key(key, &mut bytes);
+            (bytes, entry)
+        });
+        let mut entries: Vec<_> = keyed.collect();
+        entries.sort_by(|one, two| one.0.cmp(&two.0));
+        let is_equal = |pair: &[(KeyBytes, _)]| matches!(pair, [one, two] if one.0 == two.0);
+        (!entries.windows(2).any(is_equal)).then_some(entries)
     }
 
     /// Reads a record of a type.
@@ -153,6 +182,25 @@ impl Plain {
                     at = at.saturating_add(field.kind.width());
                 }
             }
+            (Type::Enum(variants), Self::Enum(name, value)) => {
+                let number = variants.iter().position(|variant| variant.name == *name);
+                if let Some((tag, variant)) = number
+                    .and_then(|number| Some((u8::try_from(number).ok()?, variants.get(number)?)))
+                {
+                    out.put(at, &[tag]);
+                    value.write(&variant.kind, out, at.saturating_add(1));
+                }
+            }
+            (Type::Map(key, value), Self::Map(_)) => {
+                let entries = self.in_order(key).unwrap_or_default();
+                let (first, width) = (key.width(), key.width().saturating_add(value.width()));
+                let mut start = out.add(at, entries.len(), width);
+                for (_, entry) in entries {
+                    entry.0.write(key, out, start);
+                    entry.1.write(value, out, start.saturating_add(first));
+                    start = start.saturating_add(width);
+                }
+            }
             // No value is there, which zeros say, or this is none of the type.
             _ => {}
         }
@@ -181,6 +229,11 @@ impl Plain {
                 if let Some(value) = value {
                     value.encode_key(inner, out);
                 }
+            }
+            (Type::Enum(variants), Self::Enum(name, _)) => {
+                let number = variants.iter().position(|variant| variant.name == *name);
+                let tag = number.and_then(|number| u8::try_from(number).ok());
+                out.push(tag.unwrap_or(0));
             }
             // Schemas have no such keys.
             _ => {}
@@ -214,7 +267,12 @@ impl Plain {
                 false => None,
             }),
             Type::List(Type::Unsigned(1)) => Self::Bytes(Key::decode(bytes)?),
-            Type::List(_) | Type::Struct(_) => return None,
+            Type::Enum(variants) => {
+                let tag: u8 = Key::decode(bytes)?;
+                let variant = variants.get(usize::from(tag))?;
+                Self::Enum(variant.name, Self::Struct(Vec::new()).into())
+            }
+            Type::List(_) | Type::Struct(_) | Type::Map(..) => return None,
         })
     }
 
@@ -307,6 +365,17 @@ impl<'a> Reader<'a> {
                 }
                 Plain::Struct(values)
             }
+            Type::Enum(variants) => {
+                let [tag] = self.chunk(at)?;
+                let Some(variant) = variants.get(usize::from(tag)) else {
+                    return wrong("the enum has no variant of this number");
+                };
+                self.claim(1)?;
+                let value = self.read(&variant.kind, at.saturating_add(1));
+                let value = value.map_err(|e| e.within(variant.name))?;
+                Plain::Enum(variant.name, value.into())
+            }
+            Type::Map(key, value) => self.map(key, value, at)?,
         })
     }
 
@@ -331,6 +400,29 @@ impl<'a> Reader<'a> {
             at = at.saturating_add(width);
         }
         Ok(Plain::List(values))
+    }
+
+    fn map(&mut self, key: &Type, value: &Type, at: usize) -> Result<Plain, Misread> {
+        let (first, width) = (key.width(), key.width().saturating_add(value.width()));
+        let (mut at, bytes) = self.heap(at, width)?;
+        let count = bytes.len().checked_div(width).unwrap_or(0);
+        self.claim(count.saturating_mul(2))?;
+        let mut entries = Vec::with_capacity(count);
+        let mut last: Option<KeyBytes> = None;
+        for number in 0..count {
+            let within = |e: Misread| e.within(&format!("[{number}]"));
+            let one = self.read(key, at).map_err(within)?;
+            let two = self.read(value, at.saturating_add(first));
+            let mut order = KeyBytes::new();
+            one.encode_key(key, &mut order);
+            if last.is_some_and(|last| last >= order) {
+                return wrong("the keys of the map are not in their order");
+            }
+            last = Some(order);
+            entries.push((one, two.map_err(within)?));
+            at = at.saturating_add(width);
+        }
+        Ok(Plain::Map(entries))
     }
 
     fn fixed(&self, at: usize, bytes: usize) -> Result<&'a [u8], Misread> {
@@ -493,7 +585,63 @@ mod tests {
             }
             let mut rest = bytes.as_slice();
             Plain::decode_key(&<Option<Option<String>>>::TYPE, &mut rest);
+            type Chosen = std::collections::BTreeMap<State, Vec<Form>>;
+            // Those who trust the bytes read something, too.
+            if let Some(place) = crate::Place::of_value::<Chosen>(&bytes) {
+                let all = Chosen::view_at(place).iter().take(100);
+                prop_assert!(all.map(|(_, forms)| forms.len()).sum::<usize>() <= 100 * bytes.len());
+            }
+            if let Ok(plain) = Plain::read(&Chosen::TYPE, &bytes) {
+                prop_assert!(plain.is_of(&Chosen::TYPE));
+            }
         }
+    }
+
+    #[derive(crate::Value, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    enum State {
+        Open,
+        Paid,
+    }
+
+    #[derive(crate::Value, Debug, Clone, PartialEq)]
+    enum Form {
+        Point,
+        Line(u16),
+    }
+
+    #[test]
+    fn enums_and_maps_are_those_of_types_and_forged_ones_are_refused() {
+        let unit = |name| Plain::Enum(name, Plain::Struct(Vec::new()).into());
+        is_key(&State::Paid, &unit("Paid"));
+        is_read(&Form::Point, &unit("Point"));
+        let line = Plain::Struct(vec![("0", Plain::Unsigned(7))]);
+        is_read(&Form::Line(7), &Plain::Enum("Line", line.into()));
+        type Chosen = std::collections::BTreeMap<State, u8>;
+        let map = Chosen::from([(State::Paid, 2), (State::Open, 1)]);
+        let plain = |entries: [(&'static str, u128); 2]| {
+            let entry = |(name, number)| (unit(name), Plain::Unsigned(number));
+            Plain::Map(entries.map(entry).to_vec())
+        };
+        is_read(&map, &plain([("Open", 1), ("Paid", 2)]));
+        assert_eq!(
+            stored(&map),
+            [8, 0, 0, 0, 2, 0, 0, 0, 0, 1, 1, 2],
+            "the reference, and two entries in the order of their keys"
+        );
+        assert!(!plain([("Open", 1), ("Open", 2)]).is_of(&Chosen::TYPE));
+        for (at, byte, said) in [
+            (8, 2, "[0]: the enum has no variant of this number"),
+            (8, 1, "the keys of the map are not in their order"),
+            (4, 3, "it lies outside of the record"),
+        ] {
+            let mut bytes = stored(&map);
+            bytes[at] = byte;
+            let e = Plain::read(&Chosen::TYPE, &bytes).unwrap_err();
+            assert!(e.to_string().ends_with(said), "{e}");
+        }
+        // Those who trust it read the first variant.
+        let view = State::view_at(crate::Place::of_value::<State>(&[9]).unwrap());
+        assert_eq!(view, State::Open);
     }
 
     /// Bytes of memory that a value takes.

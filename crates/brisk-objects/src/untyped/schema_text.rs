@@ -10,6 +10,8 @@ use crate::schema::{IndexSchema, Schema};
 const DEEPEST: usize = 64;
 /// How many bytes a text has at most.
 const LONGEST: usize = 1 << 20;
+/// How many variants an enum has at most: one byte says which.
+const MOST_VARIANTS: usize = 256;
 /// How many parts a key has at most.
 const MOST_PARTS: usize = 8;
 
@@ -96,6 +98,27 @@ fn take_type(text: &mut &str, depth: usize) -> Option<Type> {
     let (name, rest) = text.split_at(end);
     *text = rest;
     Some(match name {
+        "enum" => {
+            *text = text.strip_prefix('{')?;
+            let Type::Struct(variants) = take_struct(text, depth)? else {
+                return None;
+            };
+            let are_structs = variants
+                .iter()
+                .all(|one| matches!(one.kind, Type::Struct(_)));
+            let is_enum = are_structs && (1..=MOST_VARIANTS).contains(&variants.len());
+            is_enum.then_some(Type::Enum(variants))?
+        }
+        "map" => {
+            *text = text.strip_prefix('<')?;
+            let key = take_type(text, depth)?;
+            *text = text.strip_prefix(", ")?;
+            let value = take_type(text, depth)?;
+            *text = text.strip_prefix('>')?;
+            let is_map = key.is_key() && key.width().saturating_add(value.width()) > 0;
+            let (key, value) = (Box::leak(Box::new(key)), Box::leak(Box::new(value)));
+            is_map.then_some(Type::Map(key, value))?
+        }
         "bool" => Type::Bool,
         "text" => Type::Text,
         "time" => Type::Time,
@@ -153,7 +176,8 @@ mod tests {
     use super::*;
 
     const WHOLE: &str = "{id: u64, at: time, owner: option<text>, parts: list<{name: text, hash: bytes<32>, price: f64}>, \
-                         flags: list<bool>, wide: i128, empty: {}, raw: list<u8>} key id, at";
+                         flags: list<bool>, wide: i128, empty: {}, raw: list<u8>, one: enum{None: {}, Pair: {0: u8, 1: text}}, \
+                         map: map<text, list<u16>>} key id, at";
 
     #[test]
     fn what_a_schema_writes_is_read() {
@@ -172,6 +196,9 @@ mod tests {
         assert_eq!((auto.key, auto.is_auto), (["auto"].as_slice(), true));
         let plain = parse("a", "{auto: u64} key auto", &[]).unwrap();
         assert!(!plain.is_auto);
+        // As many fields as a key of the derive macro can have.
+        let eight = "{a: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8} key a, b, c, d, e, f, g, h";
+        assert_eq!(parse("a", eight, &[]).unwrap().key.len(), 8);
     }
 
     #[test]
@@ -196,10 +223,14 @@ mod tests {
             "{id: list<u64>} key id",
             "{id: u32} key id auto",
             "{a: u64, b: u64} key a, b auto",
-        // As many fields as a key of the derive macro can have.
-        let eight = "{a: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8} key a, b, c, d, e, f, g, h";
-        assert_eq!(parse("a", eight, &[]).unwrap().key.len(), 8);
             "{a: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8, i: u8} key a, b, c, d, e, f, g, h, i",
+            "{id: enum{}} key id",
+            "{id: enum{One: u8}} key id",
+            "{id: enum{One: {a: u8}}} key id",
+            "{id: u64, map: map<u64>} key id",
+            "{id: u64, map: map<list<u64>, u64>} key id",
+            "{id: u64, map: map<bytes<0>, {}>} key id",
+            "{id: map<u64, u64>} key id",
             "u64 key id",
             "{id: u64} key id, id",
         ] {

@@ -1,6 +1,7 @@
 //! A database, from outside.
 
 mod another_process;
+mod choices;
 mod damage;
 mod fork;
 mod guide;
