@@ -29,6 +29,15 @@ impl BodyName {
         self.len
     }
 
+    /// What the name says of the bytes, whoever they are for: the digest, and the length in little-endian order.
+    pub fn content(&self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        let (digest, len) = bytes.split_at_mut(16);
+        digest.copy_from_slice(&self.digest);
+        len.copy_from_slice(&self.len.to_le_bytes());
+        bytes
+    }
+
     /// Whether the body has no bytes. Such a body is not stored.
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -37,10 +46,8 @@ impl BodyName {
     /// The bytes of the name: the digest, the length in little-endian order, and the digest of the credentials.
     pub fn to_bytes(&self) -> [u8; 40] {
         let mut bytes = [0; 40];
-        let (digest, rest) = bytes.split_at_mut(16);
-        let (len, owner) = rest.split_at_mut(8);
-        digest.copy_from_slice(&self.digest);
-        len.copy_from_slice(&self.len.to_le_bytes());
+        let (content, owner) = bytes.split_at_mut(24);
+        content.copy_from_slice(&self.content());
         owner.copy_from_slice(&self.owner);
         bytes
     }

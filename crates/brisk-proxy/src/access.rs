@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use data_encoding::BASE64_NOPAD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ring::digest::{Digest, SHA256, digest};
@@ -120,34 +121,12 @@ fn given_token(value: &HeaderValue) -> Option<Vec<u8>> {
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
-    let pair = decode_base64(given)?;
+    // Some clients leave the padding out.
+    let pair = BASE64_NOPAD
+        .decode(given.trim_end_matches('=').as_bytes())
+        .ok()?;
     let colon = pair.iter().position(|byte| *byte == b':')?;
     Some(pair.get(colon.checked_add(1)?..)?.to_vec())
-}
-
-/// RFC 4648, section 4.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let digits = text.trim_end_matches('=').as_bytes();
-    let mut bytes = Vec::with_capacity(digits.len());
-    for group in digits.chunks(4) {
-        let mut bits = 0u32;
-        for digit in group {
-            let value = match digit {
-                b'A'..=b'Z' => digit - b'A',
-                b'a'..=b'z' => digit - b'a' + 26,
-                b'0'..=b'9' => digit - b'0' + 52,
-                b'+' => 62,
-                b'/' => 63,
-                _ => return None,
-            };
-            bits = bits << 6 | u32::from(value);
-        }
-        let missing = 4u32.checked_sub(u32::try_from(group.len()).ok()?)?;
-        let [_, decoded @ ..] = (bits << (6 * missing)).to_be_bytes();
-        let length = group.len().checked_sub(1).filter(|length| *length > 0)?;
-        bytes.extend_from_slice(decoded.get(..length)?);
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]
@@ -213,25 +192,6 @@ mod tests {
         ] {
             let admitted = access.admits_to_pages(peer.parse().unwrap(), host);
             assert_eq!(admitted, expected, "{peer} {host:?}");
-        }
-    }
-
-    #[test]
-    fn base64_is_read_as_it_is_written() {
-        for (text, bytes) in [
-            ("", Some("")),
-            ("YQ==", Some("a")),
-            ("YWI=", Some("ab")),
-            ("YWJj", Some("abc")),
-            ("YWJjZA", Some("abcd")),
-            ("Y", None),
-            ("Y Q=", None),
-        ] {
-            assert_eq!(
-                decode_base64(text).as_deref(),
-                bytes.map(str::as_bytes),
-                "{text}"
-            );
         }
     }
 

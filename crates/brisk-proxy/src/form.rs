@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use brisk_cache::{About, Cache, Hit};
 use brisk_http::{BodyHasher, BodyName, CacheBody, Credentials};
+use data_encoding::HEXLOWER;
 use flate2::read::{GzDecoder, ZlibDecoder};
 use http::StatusCode;
 use http::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
@@ -379,8 +380,9 @@ impl Place {
             &rules_digest.to_be_bytes(),
             rules.whose.as_bytes(),
         ];
-        let name = page.to_bytes();
-        let digest: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+        // Its digest and its length. For whom it is, the key says.
+        let content = page.content();
+        let digest = HEXLOWER.encode(&content);
         let tag = format!("\"{digest}-{rules_digest:032x}\"");
         // Half of the digest is enough beside a key with the URL.
         let form = u64::try_from(XxHash3_128::oneshot(tag.as_bytes()) >> 64).unwrap_or_default();

@@ -52,6 +52,7 @@ mod request_head;
 mod secret;
 mod server;
 mod serving;
+mod stated;
 mod status_page;
 mod steering_fields;
 mod upstream;

@@ -28,6 +28,7 @@ use crate::file_stream::{self, Files, Piece};
 use crate::form::{Forms, Rules};
 use crate::guarded_stream::{Connection, InFlight, REFUSED};
 use crate::hop_by_hop::{self, Via};
+use crate::kind::Kind;
 use crate::lasting::Lasting;
 use crate::map::{Map, Maps, may_leave};
 use crate::mapped_memory::MappedMemory;
@@ -38,6 +39,7 @@ use crate::patient_body::PatientBody;
 use crate::preset;
 use crate::problem::{LateBody, Problem};
 use crate::request_head::{MOST_FIELDS, Refusal};
+use crate::stated::Stated;
 use crate::steering_fields;
 use crate::upstream_credential::{UpstreamCredential, UpstreamCredentials};
 
@@ -215,7 +217,7 @@ impl<F: Fetch> Proxy<F> {
         if length(&head.headers).is_some_and(|length| length > self.upload_limit) {
             return Err(Problem::too_long());
         }
-        let path = head.uri.path();
+        let (stated, path) = Stated::of_path(head.uri.path());
         let Some((map, rest)) = self.maps.find(path) else {
             let known: Vec<String> = self
                 .maps
@@ -230,15 +232,14 @@ impl<F: Fetch> Proxy<F> {
                 ),
             ));
         };
-        let response = self.pass(map, rest, &head, body).await?;
+        let response = self.pass((map, rest, stated), &head, body).await?;
         Ok((outcome(response.headers()), response))
     }
 
     /// Passes a request on to the upstream of a map, or to a host of its files.
     async fn pass(
         &self,
-        map: &Map,
-        rest: &str,
+        (map, rest, stated): (&Map, &str, Option<Stated>),
         head: &Parts,
         body: Body,
     ) -> Result<Response<Body>, Problem> {
@@ -267,6 +268,10 @@ impl<F: Fetch> Proxy<F> {
         if preset::is_lasting(map.kind(), rest) {
             request.extensions_mut().insert(Lasting);
         }
+        let of_name = (map.kind() == Kind::Apt).then(|| Stated::of_by_hash(rest));
+        if let Some(stated) = stated.clone().or(of_name.flatten()) {
+            request.extensions_mut().insert(stated);
+        }
         let is_read = matches!(head.method, Method::GET | Method::HEAD);
         let may_be_page = is_index && is_read && preset::may_be_page(map.kind(), rest);
         let whose = may_be_page.then(|| {
@@ -277,7 +282,7 @@ impl<F: Fetch> Proxy<F> {
         if is_of_cache_alone(&response) {
             explain(&mut response);
         }
-        self.mend_redirect(&url, &mut response);
+        self.mend_redirect(&url, stated.as_ref(), &mut response);
         hop_by_hop::remove(response.headers_mut());
         let version = response.version();
         if let Some(whose) = whose {
@@ -401,12 +406,14 @@ impl<F: Fetch> Proxy<F> {
     }
 
     /// A redirect to a URL of a map leads to the path of that map.
-    fn mend_redirect(&self, url: &str, response: &mut Response<Body>) {
+    fn mend_redirect(&self, url: &str, stated: Option<&Stated>, response: &mut Response<Body>) {
         if !response.status().is_redirection() {
             return;
         }
         let target = location(url, response);
         let path = target.and_then(|target| self.maps.path_of(&target));
+        let stated = stated.map_or_else(String::new, Stated::prefix);
+        let path = path.map(|path| stated + &path);
         if let Some(path) = path.and_then(|path| HeaderValue::try_from(path).ok()) {
             response.headers_mut().insert(LOCATION, path);
         }

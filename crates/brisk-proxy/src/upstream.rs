@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, SET_COOKIE, TRANSFER_ENCODING};
-use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, SET_COOKIE, TRANSFER_ENCODING,
+};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::LengthLimitError;
 use hyper::body::Body as _;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -28,6 +30,7 @@ use crate::lasting::{self, Lasting};
 use crate::metrics::Metrics;
 use crate::patient_body::PatientBody;
 use crate::problem::LateBody;
+use crate::stated::Stated;
 use crate::upstream_credential::UpstreamCredential;
 
 /// How long an upstream may take.
@@ -155,11 +158,13 @@ where
             let host = authority(request.uri());
             let mut request = request.map(Body::new);
             let is_lasting = request.extensions().get::<Lasting>().is_some();
+            let stated = request.extensions().get::<Stated>().cloned();
             let is_named = request.extensions().get::<Named>().is_some();
             let is_authorized = request.headers().contains_key(AUTHORIZATION);
             if let Some(credential) = request.extensions().get::<UpstreamCredential>().cloned() {
                 credential.add(request.headers_mut());
             }
+            let is_head = *request.method() == Method::HEAD;
             let connection = capture_connection(&mut request);
             let limit = match request.body().is_end_stream() {
                 true => patience.answer,
@@ -198,8 +203,10 @@ where
             let status = answered.as_ref().map(Response::status).ok();
             metrics.upstream_answered(&host, begun.elapsed(), status);
             let mut response = answered?;
+            let is_checked = is_whole_file(&response) && !is_head;
+            let may_last = has_an_end(&response) && (is_checked || stated.is_none());
             match response.status() {
-                StatusCode::OK if is_lasting && has_an_end(&response) => {
+                StatusCode::OK if is_lasting && may_last => {
                     lasting::mark(response.headers_mut(), is_authorized);
                 }
                 // It would become one of the file that lasts.
@@ -215,9 +222,22 @@ where
                 format!("{host} sent nothing more for {seconds} seconds").into()
             };
             let come = move |bytes| metrics.upstream_bytes(bytes);
-            Ok(response.map(|body| Body::new(PatientBody::new(body, patience, come, late))))
+            let stated = stated.filter(|_| is_checked);
+            Ok(response.map(|body| {
+                let body = PatientBody::new(body, patience, come, late);
+                match stated {
+                    Some(stated) => Body::new(stated.check(body)),
+                    None => Body::new(body),
+                }
+            }))
         })
     }
+}
+
+/// Whether a body has all bytes of a file, as they are.
+fn is_whole_file<B>(response: &Response<B>) -> bool {
+    let coding = response.headers().get(CONTENT_ENCODING);
+    response.status() == StatusCode::OK && coding.is_none_or(|coding| coding == "identity")
 }
 
 /// Why nobody can tell for sure what an answer over HTTP/1 is, or where it ends. The server of another proxy may read it

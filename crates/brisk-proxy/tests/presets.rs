@@ -5,6 +5,7 @@ mod staging;
 use std::io::Write;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use staging::{Answer, Program, Upstream, get, get_with, request};
 
 /// `simple/six/` of a warehouse, as HTML. `FILES` stands for the host of files.
@@ -15,13 +16,33 @@ const JSON: &str = "application/vnd.pypi.simple.v1+json";
 
 /// The host of files, which says what it is asked.
 fn files() -> Upstream {
-    Upstream::start(|asked| {
-        Answer::of(
-            200,
-            &[("cache-control", "max-age=60")],
-            format!("file {}", asked.target),
-        )
+    let fields = [("cache-control", "max-age=60")];
+    Upstream::start(move |asked| Answer::of(200, &fields, content(&asked.target)))
+}
+
+fn content(target: &str) -> String {
+    format!("file {target}")
+}
+
+fn sha256(text: &str) -> String {
+    HEXLOWER.encode(ring::digest::digest(&ring::digest::SHA256, text.as_bytes()).as_ref())
+}
+
+/// A page of `six` with the digests of what [`files`] gives.
+fn with_digests(page: &str) -> String {
+    let links = SIX_HTML.split("FILES").skip(1);
+    links.fold(page.to_owned(), |page, link| {
+        let (target, digest) = link.split_once("#sha256=").unwrap();
+        page.replace(&digest[..64], &sha256(&content(target)))
     })
+}
+
+/// A form without the digests that stand in front of paths, and how many there were.
+fn without_digests(form: &str, prefix: &str, len: usize) -> (String, usize) {
+    let mut parts = form.split(prefix);
+    let first = parts.next().unwrap().to_owned();
+    let rest: Vec<_> = parts.map(|part| &part[len..]).collect();
+    (first + &rest.concat(), rest.len())
 }
 
 fn python_index(files: &Upstream) -> Upstream {
@@ -42,7 +63,8 @@ fn python_index(files: &Upstream) -> Upstream {
             ("cache-control", "max-age=600"),
             ("x-pypi-last-serial", "7"),
         ];
-        Answer::of(200, &fields, page.replace("FILES", &files))
+        let page = with_digests(page).replace("FILES", &files);
+        Answer::of(200, &fields, page)
     })
 }
 
@@ -90,11 +112,12 @@ fn files_of_a_python_index_come_through_the_proxy() {
             (reply.status, reply.field("x-pypi-last-serial")),
             (200, "7")
         );
-        let text = reply.text();
+        let (text, digests) = without_digests(&reply.text(), "/~sha256/", 64);
         let link = file_link(&text);
         // Nothing but the links has changed.
         let (prefix, _) = link.split_once("/packages/").unwrap();
-        assert_eq!(text.replace(prefix, "FILES"), page);
+        assert_eq!(text.replace(prefix, "FILES"), with_digests(page));
+        assert_eq!(digests, page.matches("FILES").count());
         let file = get(proxy.address, &link);
         let (_, target) = link
             .split_once(&format!("127.0.0.1~{}", files.address.port()))
@@ -102,8 +125,12 @@ fn files_of_a_python_index_come_through_the_proxy() {
         assert_eq!(file.text(), format!("file {target}"));
         // The name has a digest of the content.
         assert_eq!(file.field("cache-control"), "max-age=31536000, immutable");
-        let metadata = get(proxy.address, &format!("{link}.metadata"));
-        assert_eq!(metadata.text(), format!("file {target}.metadata"));
+        // With the digest of its file in front, as clients make the link, too.
+        let digest = sha256(&content(target));
+        for stated in [String::new(), format!("/~sha256/{digest}")] {
+            let metadata = get(proxy.address, &format!("{stated}{link}.metadata"));
+            assert_eq!(metadata.text(), format!("file {target}.metadata"));
+        }
         // Nothing else of that host is reached.
         let forged = link.replace(&files.address.port().to_string(), "1");
         for target in [forged, format!("{prefix}/secret.html")] {
@@ -154,11 +181,8 @@ fn forms_of_a_page_have_validators_of_their_own() {
     let proxy = Program::start_with(home, &["--map", more[0], "--map", more[1]], &[]);
     let other = get(proxy.address, "/py/six/");
     assert_ne!(other.field("etag"), tag);
-    assert!(
-        other.text().contains("href=\"/files/packages/"),
-        "{}",
-        other.text()
-    );
+    let (text, _) = without_digests(&other.text(), "/~sha256/", 64);
+    assert!(text.contains("href=\"/files/packages/"), "{text}");
 }
 
 #[test]
@@ -217,10 +241,10 @@ fn tarballs_of_npm_are_whole_urls_of_the_proxy() {
         "/npm/left-pad",
         &[("host", "build.example:7077")],
     );
-    assert_eq!(
-        reply.text(),
-        LEFT_PAD.replace("REGISTRY", "http://build.example:7077/npm")
-    );
+    let form = |reply: &str| without_digests(reply, "/~sha512/", 128);
+    let tarballs = LEFT_PAD.matches("REGISTRY").count();
+    let expected = LEFT_PAD.replace("REGISTRY", "http://build.example:7077/npm");
+    assert_eq!(form(&reply.text()), (expected, tarballs));
     assert_eq!(
         get(proxy.address, "/npm/left-pad/-/left-pad-1.3.0.tgz").text(),
         "tarball /left-pad/-/left-pad-1.3.0.tgz"
@@ -232,10 +256,8 @@ fn tarballs_of_npm_are_whole_urls_of_the_proxy() {
         "https://build.example/brisk/",
     ]);
     let reply = get(proxy.address, "/npm/left-pad");
-    assert_eq!(
-        reply.text(),
-        LEFT_PAD.replace("REGISTRY", "https://build.example/brisk/npm")
-    );
+    let expected = LEFT_PAD.replace("REGISTRY", "https://build.example/brisk/npm");
+    assert_eq!(form(&reply.text()), (expected, tarballs));
 }
 
 #[test]
@@ -262,8 +284,17 @@ fn crates_come_through_the_proxy() {
         .unwrap_or_else(|| panic!("{config}"));
     let (path, rest) = path.split_once('"').unwrap();
     assert_eq!(rest, ",\n\"api\":\"https://index.example\"}");
-    let file = get(proxy.address, &format!("{path}/serde/1.0.0/download"));
-    assert_eq!(file.text(), "file /crates/serde/1.0.0/download");
+    let found = "file /crates/serde/1.0.0/download";
+    // As cargo does.
+    let path = path
+        .replace("{sha256-checksum}", &sha256(found))
+        .replace("{crate}", "serde")
+        .replace("{version}", "1.0.0");
+    assert!(
+        path.starts_with("/~sha256/") && !path.contains('{'),
+        "{path}"
+    );
+    assert_eq!(get(proxy.address, &path).text(), found);
     // Files of the index are as they are.
     let entry = get(proxy.address, "/cargo/se/rd/serde");
     assert_eq!(

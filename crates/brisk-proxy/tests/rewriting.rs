@@ -80,6 +80,44 @@ fn a_page_is_rewritten_once() {
     }
 }
 
+/// The page has the digest of "file".
+#[test]
+fn a_file_is_kept_if_it_has_the_digest_that_its_page_states() {
+    const DIGEST: &str = "3b9c358f36f0a31b6ad3e14f309c7cf198ac9246e8316f9ce543d5b19ac02b80";
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let index = Upstream::start(move |request| {
+        let fresh = ("cache-control", "max-age=600");
+        match request.target.as_str() {
+            "/six/" => {
+                let page = format!("<a href=\"six-1.tar.gz#sha256={DIGEST}\">six</a>");
+                Answer::of(200, &[("content-type", "text/html"), fresh], page)
+            }
+            _ => match counted.fetch_add(1, Ordering::Relaxed) {
+                0 => Answer::of(200, &[fresh], "fill"),
+                _ => Answer::of(200, &[fresh], "file"),
+            },
+        }
+    });
+    let proxy = start(&home(), &index);
+    let page = get(proxy.address, "/py/six/");
+    let path = format!("/~sha256/{DIGEST}/py/six/six-1.tar.gz");
+    assert_eq!(
+        page.text(),
+        format!("<a href=\"{path}#sha256={DIGEST}\">six</a>")
+    );
+    // The client sees that it broke off.
+    let asks = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let answer = exchange(proxy.address, asks.as_bytes());
+    let text = String::from_utf8(answer).unwrap();
+    assert!(!text.contains("fill"), "{text}");
+    for _ in 0..2 {
+        let reply = get(proxy.address, &path);
+        assert_eq!((reply.status, &*reply.text()), (200, "file"));
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+}
+
 #[test]
 fn a_page_that_has_changed_is_rewritten_again() {
     let version = Arc::new(AtomicUsize::new(1));

@@ -3,6 +3,7 @@
 use url::Url;
 
 use super::{Links, MOST_PAGE_BYTES, Unreadable, json_strings};
+use crate::stated::OF_CARGO;
 
 const DOWNLOADS: &[json_strings::Step] = &[Some("dl")];
 
@@ -16,7 +17,15 @@ pub fn rewrite(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
             false => path.strip_suffix('/').map_or("", |_| "/"),
         };
         let path = path.strip_suffix(slash).unwrap_or(&path);
-        Some(format!("{}{path}{rest}", links.proxy))
+        // Cargo itself adds this to a template without places, and the one for the digest makes it one with places.
+        let rest = match template.contains('{') {
+            true => rest.to_owned(),
+            false => format!(
+                "{}/{{crate}}/{{version}}/download",
+                rest.trim_end_matches('/')
+            ),
+        };
+        Some(format!("{}{OF_CARGO}{path}{rest}", links.proxy))
     })
 }
 
@@ -66,20 +75,23 @@ mod tests {
         for (template, expected) in [
             (
                 "https://files.example/crates",
-                "http://proxy.example/files/crates",
+                "http://proxy.example/~sha256/{sha256-checksum}/files/crates/{crate}/{version}/download",
             ),
-            ("https://files.example", "http://proxy.example/files"),
+            (
+                "https://files.example",
+                "http://proxy.example/~sha256/{sha256-checksum}/files/{crate}/{version}/download",
+            ),
             (
                 "https://files.example/{crate}/{version}.crate",
-                "http://proxy.example/files/{crate}/{version}.crate",
+                "http://proxy.example/~sha256/{sha256-checksum}/files/{crate}/{version}.crate",
             ),
             (
                 "https://cdn.example/a/x-{prefix}/{crate}",
-                "http://proxy.example/cargo/~files/SIG/https/cdn.example/a/x-{prefix}/{crate}",
+                "http://proxy.example/~sha256/{sha256-checksum}/cargo/~files/SIG/https/cdn.example/a/x-{prefix}/{crate}",
             ),
             (
                 "https://cdn.example",
-                "http://proxy.example/cargo/~files/SIG/https/cdn.example",
+                "http://proxy.example/~sha256/{sha256-checksum}/cargo/~files/SIG/https/cdn.example/{crate}/{version}/download",
             ),
             ("http://cdn.example/x", "http://cdn.example/x"),
         ] {

@@ -14,9 +14,10 @@ use url::Url;
 use crate::file_hosts::FileHosts;
 use crate::kind::Kind;
 use crate::map::{Map, Maps};
+use crate::stated::Stated;
 
 /// Changes whenever the form of a page changes, so that clients do not keep the old one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The most bytes of a page, and of its form: links can grow.
 pub const MOST_PAGE_BYTES: usize = 128 << 20;
@@ -126,10 +127,14 @@ impl Links<'_> {
         mapped.or_else(|| self.hosts.path_of(self.map, url))
     }
 
-    /// What stands in place of a link that is relative to `base`. None: it stays as it is.
-    fn replacement(&self, base: &Url, link: &str) -> Option<String> {
+    /// What stands in place of a link that is relative to `base`. None: it stays as it is. `stated` is the digest of the file
+    /// that it leads to.
+    fn replacement(&self, base: &Url, link: &str, stated: Option<&Stated>) -> Option<String> {
         let url = base.join(link).ok()?;
         let path = self.path_of(&url)?;
+        if let Some(stated) = stated {
+            return Some(stated.prefix() + &path);
+        }
         // Most links of most pages lead to the same place from here as from there.
         let is_relative = !link.starts_with('/') && Url::parse(link).is_err();
         let from_here = || {
@@ -144,9 +149,10 @@ impl Links<'_> {
     }
 
     /// What stands in place of a link that must be a whole URL.
-    fn whole_replacement(&self, link: &str) -> Option<String> {
+    fn whole_replacement(&self, link: &str, stated: Option<&Stated>) -> Option<String> {
         let url = self.page.join(link).ok()?;
-        Some(format!("{}{}", self.proxy, self.path_of(&url)?))
+        let stated = stated.map_or_else(String::new, Stated::prefix);
+        Some(format!("{}{stated}{}", self.proxy, self.path_of(&url)?))
     }
 
     /// The form of a page for clients.

@@ -1,7 +1,12 @@
 //! Indexes of Python packages: PEP 503 (HTML), PEP 691 (JSON), and PEP 658 with PEP 714 (metadata beside files).
 
+use std::collections::HashMap;
+
+use serde::Deserialize;
+
 use super::anchors::{self, Link};
 use super::{Links, MOST_PAGE_BYTES, Unreadable, json_strings};
+use crate::stated::Stated;
 
 /// The links of a page in JSON.
 const FILES: &[json_strings::Step] = &[Some("files"), None, Some("url")];
@@ -41,7 +46,11 @@ pub fn rewrite_html(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadabl
     let page = std::str::from_utf8(page).map_err(|_| Unreadable("it is not UTF-8"))?;
     let mut base = links.page.clone();
     anchors::replace(page, MOST_PAGE_BYTES, |link| match link {
-        Link::Anchor(target) => links.replacement(&base, target),
+        Link::Anchor(target) => {
+            let stated = target.split_once('#');
+            let stated = stated.and_then(|(_, fragment)| Stated::of_page(fragment));
+            links.replacement(&base, target, stated.as_ref())
+        }
         Link::Base(target) => {
             base = links.page.join(target).ok()?;
             // Relative links that stay as they are must lead here.
@@ -55,9 +64,33 @@ pub fn rewrite_html(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadabl
 }
 
 pub fn rewrite_json(links: &Links<'_>, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    let stated = stated_in(page);
     json_strings::replace(page, &[FILES], MOST_PAGE_BYTES, |link| {
-        links.replacement(&links.page, link)
+        links.replacement(&links.page, link, stated.get(link))
     })
+}
+
+/// The digest of each file that a page names, by its link.
+fn stated_in(page: &[u8]) -> HashMap<String, Stated> {
+    #[derive(Deserialize)]
+    struct Page {
+        #[serde(default)]
+        files: Vec<File>,
+    }
+    #[derive(Deserialize)]
+    struct File {
+        url: String,
+        #[serde(default)]
+        hashes: HashMap<String, String>,
+    }
+    // A page of another shape states no digests.
+    let page: Option<Page> = serde_json::from_slice(page).ok();
+    let files = page.into_iter().flat_map(|page| page.files);
+    let stated = files.filter_map(|file| {
+        let hex = file.hashes.get("sha256")?;
+        Some((file.url, Stated::of_page(&format!("sha256={hex}"))?))
+    });
+    stated.collect()
 }
 
 #[cfg(test)]
@@ -143,6 +176,27 @@ mod tests {
             );
             assert_eq!(rewritten(rewrite_json, &page), expected_page);
         }
+    }
+
+    #[test]
+    fn a_digest_that_is_stated_goes_in_front() {
+        let hex = "0123456789abcdef".repeat(4);
+        let file = "/py/~files/SIG/https/files.example/six-1.whl";
+        let page = format!("<a href=\"https://files.example/six-1.whl#sha256={hex}\">six</a>");
+        let expected = format!("<a href=\"/~sha256/{hex}{file}#sha256={hex}\">six</a>");
+        assert_eq!(rewritten(rewrite_html, &page), expected);
+        let page = format!(
+            "{{\"files\":[{{\"hashes\":{{\"md5\":\"x\",\"sha256\":\"{hex}\"}},\"url\":\"https://files.example/six-1.whl\"}}]}}"
+        );
+        let expected = page.replace(
+            "https://files.example/six-1.whl",
+            &format!("/~sha256/{hex}{file}"),
+        );
+        assert_eq!(rewritten(rewrite_json, &page), expected);
+        // A link that would lead to the same place without it, too.
+        let page = format!("<a href=\"six-1.whl#sha256={hex}\">six</a>");
+        let expected = format!("<a href=\"/~sha256/{hex}/py/six/six-1.whl#sha256={hex}\">six</a>");
+        assert_eq!(rewritten(rewrite_html, &page), expected);
     }
 
     #[test]
