@@ -5,10 +5,11 @@ use std::thread::ThreadId;
 use std::{fmt, io};
 
 use heed::types::Bytes;
-use heed::{CompactionOption, MdbError, RoTxn, WithoutTls};
+use heed::{MdbError, RoTxn, WithoutTls};
 
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::full_copy;
 use crate::lazy_mark::LazyMark;
 use crate::migration::Migrated;
 use crate::opening::{Ending, fits};
@@ -19,7 +20,6 @@ use crate::schema::Schema;
 use crate::snapshot::Snapshot;
 use crate::store_error::{self, Told};
 use crate::transaction::Transaction;
-use crate::unfinished::Unfinished;
 
 /// A table of the file: keys and values, in the order of the keys.
 pub(crate) type Table = heed::Database<Bytes, Bytes>;
@@ -187,8 +187,12 @@ impl Database {
         Ok(done)
     }
 
-    /// Copies all records, as they are now, to a new file that has no unused pages, while others read and write. The file
-    /// appears when it is complete and on the disk.
+    /// Copies all records, as they are now, to a new file, while others read and write. The file appears when it is complete and
+    /// on the disk.
+    ///
+    /// It has no unused pages, and full ones. So it is smaller than a file that was filled in many transactions, or whose indexes
+    /// were filled in another order than their own. To make a file small, close it everywhere, and give the copy its name. Until
+    /// the copy is complete, there are two.
     ///
     /// # Errors
     ///
@@ -200,14 +204,7 @@ impl Database {
             let message = format!("{} is there already; name another file", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, message).into());
         }
-        let mut copy = Unfinished::beside(&path)?;
-        let copied = self
-            .inner
-            .env
-            .copy_to_file(copy.file(), CompactionOption::Enabled);
-        copied.map_err(|e| self.inner.told(e))?;
-        copy.file().sync_all()?;
-        copy.appear()
+        full_copy::write(&self.inner, &path)?.appear()
     }
 
     /// Waits until all that was committed is on the disk. Commits do that themselves, but for those of

@@ -91,7 +91,9 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
 * Two containers that share a file share process numbers, too, or the second one is refused.
 * A file on a network or a cluster is refused. One that may only be read is opened by [`Options::open_read_only`], which writes
   nothing.
-* The file grows up to a [limit](Options::limit), and never shrinks. A [copy](Database::copy_to) has no unused pages.
+* The file grows up to a [limit](Options::limit), and never shrinks. Each commit copies the pages that it changes, and keeps the
+  old ones for later: a transaction that fills an index at random changes most pages of it. A [copy](Database::copy_to) has no
+  unused pages, and full ones. A file that is filled in one transaction has none, either.
 
 # Without its types
 
@@ -123,6 +125,7 @@ mod cursor;
 mod database;
 mod environment;
 mod error;
+mod full_copy;
 mod index;
 mod key;
 mod key_bytes;

@@ -160,7 +160,7 @@ impl Meta {
     }
 
     /// Room for all tables, and for some that come meanwhile.
-    pub(super) fn room(&self) -> u32 {
+    pub(crate) fn room(&self) -> u32 {
         let tables = u32::try_from(self.main.entries).unwrap_or(u32::MAX);
         tables.min(1 << 16).saturating_add(64)
     }

@@ -197,7 +197,8 @@ mod tests {
         let plain = parse("a", "{auto: u64} key auto", &[]).unwrap();
         assert!(!plain.is_auto);
         // As many fields as a key of the derive macro can have.
-        let eight = "{a: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8} key a, b, c, d, e, f, g, h";
+        let eight =
+            "{a: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8} key a, b, c, d, e, f, g, h";
         assert_eq!(parse("a", eight, &[]).unwrap().key.len(), 8);
     }
 

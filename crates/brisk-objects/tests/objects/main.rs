@@ -2,6 +2,7 @@
 
 mod another_process;
 mod choices;
+mod copies;
 mod damage;
 mod fork;
 mod guide;
