@@ -1,10 +1,10 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use crate::will_read;
+use crate::advice::will_read;
+use crate::file_source;
 
 /// Bytes at offsets, readable from many threads at once.
 ///
@@ -51,21 +51,14 @@ pub trait ByteSource: Send + Sync {
 }
 
 impl ByteSource for File {
-    /// The length from `fstat`. For a block device, the position of its end.
+    /// The length from `fstat`. For a block device of Linux, the position of its end.
     fn size(&self) -> io::Result<u64> {
-        use std::io::Seek;
-        use std::os::unix::fs::FileTypeExt;
-        let metadata = self.metadata()?;
-        if metadata.file_type().is_block_device() {
-            // `fstat` has no length for a device. Positioned reads ignore the cursor that this moves.
-            return (&*self).seek(io::SeekFrom::End(0));
-        }
-        Ok(metadata.len())
+        file_source::len(self)
     }
 
     fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         match within_files(offset, buf) {
-            Some(buf) => FileExt::read_at(self, buf, offset),
+            Some(buf) => file_source::read_at(self, offset, buf),
             None => Ok(0),
         }
     }
