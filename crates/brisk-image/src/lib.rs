@@ -84,6 +84,16 @@ zstd 0.6, lz4 0.6, xz 0.6, gzip 0.5.
 An image whose codec was left out of the build is [`Unsupported`](ErrorKind::Unsupported), and the
 error names the feature.
 
+# Systems
+
+On Linux, this crate does everything. On macOS and Windows, it reads images: with `pure-rust` or single decoders in Rust,
+`sections` and `serde`. [`Extractor`] and [`Image::open_mapped`] are missing there, and the features `write`, `tar`,
+`lzo-encode`, `profile`, `patterns` and `verity` stop the build with a message. No test runs on these systems; each change
+is compiled for x86-64 of both with `pure-rust` and `sections`.
+
+Paths in an image have slashes on every system, so a path that `Path::join` of Windows makes leads to nothing. The module
+[`names`] says how names that are not UTF-8 are had.
+
 # What this crate does not do
 
 * Mount images: see `brisk-mount`.
@@ -92,12 +102,29 @@ error names the feature.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+#[cfg(all(
+    not(target_os = "linux"),
+    any(
+        feature = "write",
+        feature = "profile",
+        feature = "patterns",
+        feature = "verity"
+    )
+))]
+compile_error!(
+    "the features write, tar, lzo-encode, profile, patterns and verity of brisk-image are for Linux only: \
+     on other systems, depend on it with default-features = false and features = [\"pure-rust\", \"sections\"], \
+     which reads every image"
+);
+
 pub mod codec;
 #[cfg_attr(
     not(all(feature = "tar", feature = "profile")),
     allow(dead_code, reason = "some faults are met only by what is left out")
 )]
 mod error;
+#[cfg(any(windows, test))]
+mod escaped_bytes;
 #[cfg_attr(
     not(all(feature = "tar", feature = "profile")),
     allow(dead_code, reason = "what is left out writes the format")
@@ -105,6 +132,26 @@ mod error;
 mod format;
 #[cfg(feature = "profile")]
 pub mod hot_pack;
+#[cfg_attr(not(target_os = "linux"), path = "elsewhere/mapping.rs")]
+mod mapping;
+/// Names, paths, targets of symbolic links and names of attributes, as bytes and as the system has them.
+///
+/// In an image, they are bytes, and slashes separate the names of a path. On Unix, an [`OsStr`](std::ffi::OsStr) has the
+/// same bytes. On Windows, it has the same text, and each byte that is not UTF-8 becomes a lone surrogate, 0xdc00 + byte
+/// (PEP 383 of Python). So each name can be told and looked up on every system, and no two are the same.
+///
+/// An image may have names that the system cannot give to a file: on Windows, such as `a\b` or `CON`. Paths of images
+/// there also do not mean what [`Path::components`](std::path::Path::components) makes of them. A program that writes
+/// files checks each name first.
+///
+/// ```
+/// use brisk_image::names;
+///
+/// let name = names::from_bytes(*b"caf\xe9");
+/// assert_eq!(names::to_bytes(&name).as_ref(), b"caf\xe9");
+/// ```
+#[cfg_attr(windows, path = "windows/names.rs")]
+pub mod names;
 mod ordered;
 #[cfg(any(feature = "write", feature = "profile"))]
 #[cfg_attr(
@@ -118,6 +165,10 @@ mod patterns;
 mod plan;
 #[cfg(feature = "profile")]
 pub mod profile;
+#[cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "extracting and mapping are left out")
+)]
 mod read;
 #[cfg(feature = "write")]
 mod tree;
@@ -139,6 +190,7 @@ pub use error::{Error, ErrorKind, Result};
 #[cfg(feature = "sections")]
 pub use format::entry_point::EntryPoint;
 pub use format::inode::FileType;
+#[cfg(target_os = "linux")]
 pub use read::extractor::Extractor;
 pub use read::file_reader::FileReader;
 pub use read::file_stream::FileStream;
@@ -192,6 +244,7 @@ pub mod usage {
 /// What long work has done.
 pub mod summary {
     pub use crate::read::check::Checked;
+    #[cfg(target_os = "linux")]
     pub use crate::read::extractor::ExtractSummary;
     #[cfg(feature = "write")]
     pub use crate::write::{data_writer::Tally, image_writer::Summary};

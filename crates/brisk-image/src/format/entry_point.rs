@@ -3,13 +3,13 @@
 //! They are records, each with a zero byte behind it, in this order: `root` at most once, `directory=` at most once, any
 //! number of `variable=`, and at least one `word=`. So each entry has exactly one form, and words need no escapes.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use super::PATH_MAX;
 use crate::error::{Corrupt, Error, Location, Result};
+use crate::names;
 
 /// Bytes of all records: Linux takes 128 KiB for one word, and images with more than this are no images of programs.
 pub(crate) const MOST_ENTRY: usize = 64 << 10;
@@ -193,26 +193,26 @@ impl EntryPoint {
         {
             return Some(Fault::NoProgram);
         }
-        let words = self.command.iter().map(|word| ("a word", word.as_bytes()));
+        let words = self.command.iter().map(|word| ("a word", word.as_os_str()));
         let directory = self.directory.as_deref().map(Path::as_os_str);
-        let directory = directory.map(OsStr::as_bytes);
         let names = self.variables.iter().flat_map(|(name, value)| {
             [
-                ("a variable", name.as_bytes()),
-                ("a variable", value.as_bytes()),
+                ("a variable", name.as_os_str()),
+                ("a variable", value.as_os_str()),
             ]
         });
         let mut parts = words
-            .chain(directory.map(|bytes| ("the directory", bytes)))
-            .chain(names);
+            .chain(directory.map(|directory| ("the directory", directory)))
+            .chain(names)
+            .map(|(part, text)| (part, names::to_bytes(text)));
         if let Some((part, found)) = parts.find(|(_, bytes)| bytes.contains(&0)) {
-            let found = found.to_vec();
+            let found = found.into_owned();
             return Some(Fault::Zero { part, found });
         }
-        if let Some(bytes) = directory
-            && !(1..PATH_MAX).contains(&bytes.len())
+        if let Some(len) = directory.map(|directory| names::to_bytes(directory).len())
+            && !(1..PATH_MAX).contains(&len)
         {
-            return Some(Fault::Directory { len: bytes.len() });
+            return Some(Fault::Directory { len });
         }
         // As long as all of it may be, there are few of them.
         let len = self.encode().len();
@@ -221,13 +221,13 @@ impl EntryPoint {
         }
         let mut known = std::collections::HashSet::new();
         for (name, value) in &self.variables {
-            let name = name.as_bytes();
+            let name = names::to_bytes(name);
             if name.is_empty() || name.contains(&b'=') || name.starts_with(OWN) {
-                let found = [name, value.as_bytes()].join(&b'=');
+                let found = [name, names::to_bytes(value)].join(&b'=');
                 return Some(Fault::Name { found });
             }
-            if !known.insert(name) {
-                let name = name.to_vec();
+            if let Some(name) = known.replace(name) {
+                let name = name.into_owned();
                 return Some(Fault::Twice { name });
             }
         }
@@ -245,13 +245,18 @@ impl EntryPoint {
             record(&[ROOT]);
         }
         if let Some(directory) = &self.directory {
-            record(&[DIRECTORY, directory.as_os_str().as_bytes()]);
+            record(&[DIRECTORY, &names::to_bytes(directory.as_os_str())]);
         }
         for (name, value) in &self.variables {
-            record(&[VARIABLE, name.as_bytes(), b"=", value.as_bytes()]);
+            record(&[
+                VARIABLE,
+                &names::to_bytes(name),
+                b"=",
+                &names::to_bytes(value),
+            ]);
         }
         for word in &self.command {
-            record(&[WORD, word.as_bytes()]);
+            record(&[WORD, &names::to_bytes(word)]);
         }
         bytes
     }
@@ -285,7 +290,7 @@ impl EntryPoint {
             Some((0, records)) => records,
             Some(_) => return Err(Fault::Unfinished),
         };
-        let owned = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        let owned = |bytes: &[u8]| names::from_bytes(bytes);
         for (number, record) in (1..).zip(records.split(|byte| *byte == 0)) {
             let wrong = || Fault::Record {
                 number,
@@ -329,7 +334,7 @@ mod tests {
     fn an_entry_has_one_form() {
         let small = EntryPoint::new(words(&["bin/app"])).unwrap();
         assert_eq!(small.encode(), b"word=bin/app\0");
-        let odd = OsString::from_vec(vec![0xff, b'\n', b'=']);
+        let odd = names::from_bytes([0xff, b'\n', b'=']);
         let large = EntryPoint::new(vec!["app".into(), "".into(), odd])
             .and_then(|entry| entry.root(true).directory("share"))
             .and_then(|entry| entry.variable("A", "b=c"))

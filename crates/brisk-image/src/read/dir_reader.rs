@@ -1,17 +1,18 @@
 //! Listing directories, and finding a name in one.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path};
+use std::path::Path;
 
 use super::image::Image;
 use super::inode_reader::{Directory, Inode, InodeKind, InodeRef};
 use super::meta_reader::MetaCursor;
 use super::open_image::OpenImage;
+use super::path_steps::{Step, steps};
 use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::dir_listing::{DirIndex, Entry, Header, MAX_NAME, check_name};
 use crate::format::inode::FileType;
 use crate::format::metadata::{METADATA_BLOCK, MetaRef};
+use crate::names;
 
 /// A name in a directory, and what it leads to.
 #[derive(Debug, Clone)]
@@ -155,7 +156,7 @@ impl<'a> Listing<'a> {
             "inode offset of a directory entry",
         )?;
         Ok(Some(DirEntry {
-            name: OsString::from_vec(name),
+            name: names::from_bytes(name),
             kind,
             reference: InodeRef(reference),
             number: header
@@ -199,15 +200,16 @@ impl Image {
     /// image has an index of it.
     pub fn lookup_in(&self, inode: &Inode, name: &OsStr) -> Result<Option<DirEntry>> {
         let directory = directory_of(inode)?;
-        self.find(directory, name).map_err(|e| self.name(e))
+        let found = self.find(directory, &names::to_bytes(name));
+        found.map_err(|e| self.name(e))
     }
 
-    fn find(&self, directory: &Directory, name: &OsStr) -> Result<Option<DirEntry>> {
-        let (from, skipped) = self.nearest_header(directory, name.as_bytes())?;
+    fn find(&self, directory: &Directory, name: &[u8]) -> Result<Option<DirEntry>> {
+        let (from, skipped) = self.nearest_header(directory, name)?;
         let left = directory.listing_len.saturating_sub(skipped);
         let mut listing = Listing::at(&self.inner, from, left)?;
         while let Some(entry) = listing.next_entry()? {
-            match entry.name.as_bytes().cmp(name.as_bytes()) {
+            match names::to_bytes(&entry.name).as_ref().cmp(name) {
                 std::cmp::Ordering::Less => {}
                 std::cmp::Ordering::Equal => return Ok(Some(entry)),
                 std::cmp::Ordering::Greater => break,
@@ -267,22 +269,28 @@ impl Image {
     /// leads to nothing; [`Image::resolve`] follows them. Returns none if nothing is there.
     pub fn lookup(&self, path: impl AsRef<Path>) -> Result<Option<Inode>> {
         let mut inode = self.root()?;
-        for component in path.as_ref().components() {
-            match component {
-                Component::RootDir | Component::CurDir => {}
-                Component::Normal(name) => {
-                    if !inode.is_dir() {
+        for step in steps(&names::to_bytes(path.as_ref().as_os_str())) {
+            match step {
+                Step::Root => {}
+                Step::Up => return Ok(None),
+                Step::Down(name) => {
+                    let InodeKind::Directory(directory) = &inode.kind else {
                         return Ok(None);
-                    }
-                    match self.lookup_in(&inode, name)? {
-                        Some(entry) => inode = self.entry_inode(&entry)?,
+                    };
+                    match self.inode_in(directory, name)? {
+                        Some(found) => inode = found,
                         None => return Ok(None),
                     }
                 }
-                Component::ParentDir | Component::Prefix(_) => return Ok(None),
             }
         }
         Ok(Some(inode))
+    }
+
+    /// The inode called `name` in a directory, or none.
+    pub(super) fn inode_in(&self, directory: &Directory, name: &[u8]) -> Result<Option<Inode>> {
+        let entry = self.find(directory, name).map_err(|e| self.name(e))?;
+        entry.map(|entry| self.entry_inode(&entry)).transpose()
     }
 
     /// The inode of a directory entry, checked to be of the type that the entry says.

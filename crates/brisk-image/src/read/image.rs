@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use brisk_io::{ByteSource, ImmutableFile, ImmutableMapping, open_at_once};
+use brisk_io::{ByteSource, open_at_once};
 
 use super::inode_reader::{Inode, InodeRef};
 use super::limits::Limits;
@@ -94,27 +94,6 @@ impl Image {
         open().map_err(|e| e.with_path(path))
     }
 
-    /// Opens the image in `file`, and maps it: files that are stored raw can be borrowed
-    /// ([`FileReader::as_slice`](crate::FileReader::as_slice)), and reads cost no system call.
-    ///
-    /// Errors call the file `path`. An [`ImmutableFile`] is the promise that nobody changes it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Image::open`], and `Io` where the filesystem has no mappings.
-    pub fn open_mapped(
-        path: impl AsRef<Path>,
-        file: &ImmutableFile,
-        options: &OpenOptions,
-    ) -> Result<Self> {
-        let path = path.as_ref();
-        let open = || {
-            let mapping = ImmutableMapping::new(file).map_err(|e| Error::io("map the image", e))?;
-            Self::from_parts(Source::Mapped(mapping), Some(path), options)
-        };
-        open().map_err(|e| e.with_path(path))
-    }
-
     /// Checks that the system gave every page of a mapped image that was read so far, as
     /// [`Mapping::check`](brisk_io::Mapping::check) does. Calls that copy check this themselves.
     /// For an image that is not mapped, there is nothing to check.
@@ -153,7 +132,11 @@ impl Image {
         self.inner.stored.verified()
     }
 
-    fn from_parts(source: Source, path: Option<&Path>, options: &OpenOptions) -> Result<Self> {
+    pub(crate) fn from_parts(
+        source: Source,
+        path: Option<&Path>,
+        options: &OpenOptions,
+    ) -> Result<Self> {
         let stored = StoredImage::open(
             source,
             path,

@@ -1,5 +1,4 @@
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 
 use zerocopy::little_endian::U32;
 
@@ -9,6 +8,7 @@ use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::dir_listing::UNSTORED;
 use crate::format::inode::{self as wire, FileType, WireType};
 use crate::format::metadata::MetaRef;
+use crate::names;
 
 /// Where in its image an inode stands. Two names with the same reference are hard links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -209,7 +209,7 @@ impl Inode {
     pub fn len(&self) -> u64 {
         match &self.kind {
             InodeKind::File(file) => file.len,
-            InodeKind::Symlink(target) => target.len() as u64,
+            InodeKind::Symlink(target) => names::to_bytes(target).len() as u64,
             _ => 0,
         }
     }
@@ -410,7 +410,7 @@ fn read_symlink(cursor: &mut MetaCursor<'_>, extended: bool, location: Location)
     Ok((
         wire.nlink.get(),
         xattr,
-        InodeKind::Symlink(OsString::from_vec(target)),
+        InodeKind::Symlink(names::from_bytes(target)),
     ))
 }
 

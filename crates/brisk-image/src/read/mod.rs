@@ -6,6 +6,7 @@ pub(crate) mod block_reader;
 pub(crate) mod check;
 pub(crate) mod contents_budget;
 pub(crate) mod dir_reader;
+#[cfg(target_os = "linux")]
 pub(crate) mod extractor;
 pub(crate) mod file_reader;
 pub(crate) mod file_stream;
@@ -17,6 +18,7 @@ pub(crate) mod locate;
 pub(crate) mod lookup_table;
 pub(crate) mod meta_reader;
 pub(crate) mod open_image;
+mod path_steps;
 pub(crate) mod resolver;
 #[cfg(feature = "sections")]
 pub(crate) mod sections;

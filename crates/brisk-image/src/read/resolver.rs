@@ -1,35 +1,26 @@
 //! Where a path leads, through symbolic links.
 
-use std::ffi::OsString;
-use std::path::{Component, Path};
+use std::ffi::OsStr;
+use std::path::Path;
 
 use super::file_reader::FileReader;
 use super::image::Image;
 use super::inode_reader::{Inode, InodeKind};
+use super::path_steps::{Step, steps};
 use crate::error::{Error, Missing, Result};
+use crate::names;
 
 /// Symbolic links that one path may lead through, as on Linux.
 const LINKS: usize = 40;
 
-/// A step of a path.
-enum Step {
-    /// To the root of the image.
-    Root,
-    /// To the directory above.
-    Up,
-    /// To what has this name.
-    Down(OsString),
-}
-
-/// Puts the steps of `path` on top of `steps`, the first at the very top.
-fn add_steps(steps: &mut Vec<Step>, path: &Path) {
-    let step = |component| match component {
-        Component::RootDir => Some(Step::Root),
-        Component::ParentDir => Some(Step::Up),
-        Component::Normal(name) => Some(Step::Down(name.to_owned())),
-        Component::CurDir | Component::Prefix(_) => None,
-    };
-    steps.extend(path.components().rev().filter_map(step));
+/// Puts the steps of `path` on top of `todo`, the first at the very top.
+fn add_steps(todo: &mut Vec<Step<Vec<u8>>>, path: &OsStr) {
+    let path = names::to_bytes(path);
+    todo.extend(steps(&path).rev().map(|step| match step {
+        Step::Root => Step::Root,
+        Step::Up => Step::Up,
+        Step::Down(name) => Step::Down(name.to_vec()),
+    }));
 }
 
 impl Image {
@@ -48,13 +39,13 @@ impl Image {
     /// directories than [`Limits::depth`](crate::Limits), and those of reading the image.
     pub fn resolve(&self, path: impl AsRef<Path>) -> Result<Option<Inode>> {
         let path = path.as_ref();
-        let mut steps = Vec::new();
-        add_steps(&mut steps, path);
+        let mut todo = Vec::new();
+        add_steps(&mut todo, path.as_os_str());
         // From the root to where the steps so far lead. All but the last are directories.
         let mut way = vec![self.root()?];
         let mut links = 0;
-        while let Some(step) = steps.pop() {
-            let Some(here) = way.last().filter(|inode| inode.is_dir()) else {
+        while let Some(step) = todo.pop() {
+            let Some(InodeKind::Directory(here)) = way.last().map(Inode::kind) else {
                 return Ok(None);
             };
             let name = match step {
@@ -68,10 +59,9 @@ impl Image {
                 }
                 Step::Down(name) => name,
             };
-            let Some(entry) = self.lookup_in(here, &name)? else {
+            let Some(inode) = self.inode_in(here, &name)? else {
                 return Ok(None);
             };
-            let inode = self.entry_inode(&entry)?;
             let InodeKind::Symlink(target) = inode.kind() else {
                 let limit = self.inner.stored.limits.depth as u64;
                 // A damaged image may have a directory in itself.
@@ -90,7 +80,7 @@ impl Image {
             if links > LINKS {
                 return Err(self.name(Error::symlink_loop(path, LINKS)));
             }
-            add_steps(&mut steps, Path::new(target));
+            add_steps(&mut todo, target);
         }
         Ok(way.pop())
     }

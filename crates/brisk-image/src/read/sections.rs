@@ -1,7 +1,5 @@
 //! Sections behind an image.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use zerocopy::FromBytes;
@@ -14,6 +12,7 @@ use crate::format::entry_point::{EntryPoint, MOST_ENTRY};
 use crate::format::section::{self, HEADER, SectionKind, Wire};
 #[cfg(feature = "verity")]
 use crate::format::verity_superblock::SUPERBLOCK_IN_SECTION;
+use crate::names;
 
 /// Sections looked at, at most: a file of headers only must not take long.
 const MAX_SECTIONS: usize = 64;
@@ -105,7 +104,7 @@ impl StoredImage {
             let fault = Corrupt::Name { name, why };
             return Err(Error::corrupt(Location::Byte(section.start), fault));
         }
-        Ok(Some(OsString::from_vec(bytes).into()))
+        Ok(Some(names::from_bytes(bytes).into()))
     }
 
     fn section_contents(&self, section: &Section, most: u64) -> Result<Vec<u8>> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
-use brisk_io::{ByteSource, ImmutableMapping};
+use brisk_io::ByteSource;
 
 use super::limits::Limits;
 use super::locate;
@@ -14,6 +14,7 @@ use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::codec_options;
 use crate::format::metadata::{HEADER, MetadataHeader};
 use crate::format::superblock::{Superblock, flag};
+use crate::mapping::ImmutableMapping;
 #[cfg(feature = "verity")]
 use crate::verity::VerifiedFile;
 

@@ -9,6 +9,7 @@ use super::image::Image;
 use super::inode_reader::{Inode, InodeKind, InodeRef};
 use crate::error::{Corrupt, Error, Result};
 use crate::format::metadata::MetaRef;
+use crate::names;
 
 /// Something in the tree, with its path from the root.
 #[derive(Debug, Clone)]
@@ -55,20 +56,27 @@ impl WalkEntry {
 /// 1. No directory is entered twice, and no two have one listing.
 /// 2. No path has more than [`Limits::depth`](crate::Limits) directories.
 /// 3. What is given out stays within `budget`.
-/// 4. `path` is that of the last directory of `open`, so memory grows with the depth, and not with
+/// 4. `path` is that of the last directory of `open`, in bytes, so memory grows with the depth, and not with
 ///    its square.
 pub struct Walk<'a> {
     image: &'a Image,
     /// What the walk starts with, until it was given out.
     first: Option<(PathBuf, Inode)>,
-    open: Vec<Peekable<ReadDir<'a>>>,
-    path: PathBuf,
+    open: Vec<OpenDirectory<'a>>,
+    path: Vec<u8>,
     entered: HashSet<InodeRef>,
     /// Where the listings start that were entered.
     listings: HashSet<MetaRef>,
     /// Files of several names whose blocks were counted.
     counted: HashSet<InodeRef>,
     budget: Budget,
+}
+
+/// A directory that the walk is in.
+struct OpenDirectory<'a> {
+    entries: Peekable<ReadDir<'a>>,
+    /// Bytes of the path of the one above.
+    len_above: usize,
 }
 
 /// What is left of what a walk may give.
@@ -87,6 +95,15 @@ struct Budget {
 fn spend(left: &mut u64, n: u64) -> Option<()> {
     *left = left.checked_sub(n)?;
     Some(())
+}
+
+/// The path of `name` in a directory. A slash separates them, on every system.
+fn joined(directory: &[u8], name: &[u8]) -> PathBuf {
+    let slash: &[u8] = match directory {
+        [] | [.., b'/'] => b"",
+        _ => b"/",
+    };
+    names::from_bytes([directory, slash, name].concat()).into()
 }
 
 impl Image {
@@ -108,7 +125,7 @@ impl Image {
             image: self,
             first: Some((path, inode)),
             open: Vec::new(),
-            path: PathBuf::new(),
+            path: Vec::new(),
             entered: HashSet::new(),
             listings: HashSet::new(),
             counted: HashSet::new(),
@@ -193,9 +210,13 @@ impl Walk<'_> {
             let what = "a directory listing";
             return Err(self.corrupt(inode, Corrupt::Truncated { what, need, have }));
         }
-        self.open.push(self.image.read_dir(inode)?.peekable());
+        self.open.push(OpenDirectory {
+            entries: self.image.read_dir(inode)?.peekable(),
+            len_above: self.path.len(),
+        });
         self.path.clear();
-        self.path.push(path);
+        self.path
+            .extend_from_slice(&names::to_bytes(path.as_os_str()));
         Ok(())
     }
 
@@ -203,18 +224,18 @@ impl Walk<'_> {
         let (path, inode, is_last) = match self.first.take() {
             Some((path, inode)) => (path, inode, true),
             None => loop {
-                let Some(entries) = self.open.last_mut() else {
+                let Some(directory) = self.open.last_mut() else {
                     return Ok(None);
                 };
-                match entries.next().transpose()? {
+                match directory.entries.next().transpose()? {
                     Some(entry) => {
-                        let is_last = entries.peek().is_none();
-                        let path = self.path.join(entry.name());
+                        let is_last = directory.entries.peek().is_none();
+                        let path = joined(&self.path, &names::to_bytes(entry.name()));
                         break (path, self.image.entry_inode(&entry)?, is_last);
                     }
                     None => {
+                        self.path.truncate(directory.len_above);
                         self.open.pop();
-                        self.path.pop();
                     }
                 }
             },

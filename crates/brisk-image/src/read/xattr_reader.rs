@@ -1,7 +1,6 @@
 //! Extended attributes of an inode.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
 
 use super::image::Image;
 use super::inode_reader::Inode;
@@ -10,6 +9,7 @@ use super::open_image::OpenImage;
 use crate::error::{Allowed, Corrupt, Error, Location, Result};
 use crate::format::metadata::MetaRef;
 use crate::format::xattr::{self, Key, MAX_NAMES, MAX_VALUE, Set, Value};
+use crate::names;
 
 /// Bytes of all values of an inode. Values may be stored once for many attributes, so 11,000 names
 /// of one inode could have 700 MB. Linux keeps a few KiB on most file systems.
@@ -91,7 +91,7 @@ impl OpenImage {
                 return Err(Error::limit("the set of xattrs of an inode", bytes, most));
             }
             xattrs.push(Xattr {
-                name: OsString::from_vec(name),
+                name: names::from_bytes(name),
                 value,
             });
         }
