@@ -13,7 +13,7 @@ pub struct BodyName {
     pub(crate) digest: [u8; 16],
     pub(crate) len: u64,
     /// A digest of the credentials on which the response depends. Zero if it depends on none.
-    pub(crate) owner: [u8; 16],
+    pub(crate) owner: [u8; 8],
 }
 
 impl BodyName {
@@ -44,8 +44,8 @@ impl BodyName {
     }
 
     /// The bytes of the name: the digest, the length in little-endian order, and the digest of the credentials.
-    pub fn to_bytes(&self) -> [u8; 40] {
-        let mut bytes = [0; 40];
+    pub fn to_bytes(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
         let (content, owner) = bytes.split_at_mut(24);
         content.copy_from_slice(&self.content());
         owner.copy_from_slice(&self.owner);
@@ -79,7 +79,7 @@ impl BodyHasher {
         BodyName {
             digest: self.hasher.finish_128().to_be_bytes(),
             len: self.len,
-            owner: [0; 16],
+            owner: [0; 8],
         }
     }
 }
@@ -104,7 +104,7 @@ mod tests {
         hasher.update(b"age");
         assert_eq!(hasher.finish(), BodyName::of(b"a page"));
         assert_ne!(BodyName::of(b"a page"), BodyName::of(b"a pagf"));
-        assert_eq!(BodyName::of(b"").to_bytes()[16..], [0; 24]);
+        assert_eq!(BodyName::of(b"").to_bytes()[16..], [0; 16]);
         assert!(BodyName::of(b"").is_empty());
     }
 }

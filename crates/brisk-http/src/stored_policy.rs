@@ -3,7 +3,7 @@ use std::hash::Hasher;
 
 use http::header::GetAll;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use siphasher::sip128::{Hasher128, SipHasher24};
+use siphasher::sip::SipHasher24;
 use zerocopy::FromBytes;
 
 use crate::body_name::BodyName;
@@ -102,7 +102,7 @@ impl<'a> StoredPolicy<'a> {
     }
 
     /// A digest of the credentials on which the response depends. Zero if it depends on none.
-    fn owner(&self) -> [u8; 16] {
+    fn owner(&self) -> [u8; 8] {
         let is_digest =
             |row: &SelectorRow| matches!(row.presence, presence::DIGEST | presence::OWN_DIGEST);
         let mut digests = self
@@ -111,12 +111,12 @@ impl<'a> StoredPolicy<'a> {
             .map(|(_, [.., digest])| digest)
             .peekable();
         if digests.peek().is_none() {
-            return [0; 16];
+            return [0; 8];
         }
         // Each was made with the secret of the cache, so nobody can choose them.
         let mut hasher = SipHasher24::new();
         digests.for_each(|digest| hasher.write(digest));
-        hasher.finish128().as_bytes()
+        hasher.finish().to_le_bytes()
     }
 
     /// When the response came, or was last validated.
