@@ -12,6 +12,8 @@ use rustix::process::{getegid, geteuid};
 
 use brisk_io::ByteSource;
 
+use crate::file_identity::FileIdentity;
+
 /// How many bytes at the start of an image identify it: its superblock.
 const SUPERBLOCK: usize = 96;
 
@@ -47,8 +49,7 @@ impl Key {
         Self(Vec::new())
     }
 
-    /// Adds what identifies an image. A file that was replaced, written to or cut has another inode, size or time.
-    /// Programs can set back the time of modification, but not the time of the change (ctime).
+    /// Adds what identifies an image. A file that was replaced, written to or cut is another one.
     pub(crate) fn add_image(&mut self, file: &File, offset: u64) -> io::Result<()> {
         self.add_file(file)?;
         self.add_number(offset);
@@ -60,14 +61,8 @@ impl Key {
 
     /// Adds what identifies the contents of a file, as above.
     pub(crate) fn add_file(&mut self, file: &File) -> io::Result<()> {
-        let stat = fstat(file)?;
-        self.add_number(stat.st_dev);
-        self.add_number(stat.st_ino);
-        self.add(&stat.st_size.to_le_bytes());
-        self.add(&stat.st_mtime.to_le_bytes());
-        self.add_number(stat.st_mtime_nsec);
-        self.add(&stat.st_ctime.to_le_bytes());
-        self.add_number(stat.st_ctime_nsec);
+        let numbers = FileIdentity::of(&fstat(file)?).numbers();
+        numbers.into_iter().for_each(|n| self.add_number(n));
         Ok(())
     }
 

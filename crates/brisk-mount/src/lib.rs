@@ -76,6 +76,7 @@ mod chosen_names;
 mod confinement;
 mod error;
 mod existing_path;
+mod file_identity;
 mod first_process;
 mod fuse;
 mod fusermount;
@@ -155,7 +156,7 @@ pub use replay::{
 pub use rooted_launch::RootedLaunch;
 pub use run::{Launch, PlainLaunch, Variable};
 pub use session::{
-    Bind, FillPlan, ImageStatus, MissingPlace, Notice, OperationStatus, SeenBy, Session,
+    Bind, FileState, FillPlan, ImageStatus, MissingPlace, Notice, OperationStatus, SeenBy, Session,
     SessionFill, SessionImage, SessionStatus, SharedMount, end_session, sessions,
 };
 pub use squashfs_decoding::{Decoders, SquashfsDecoding};

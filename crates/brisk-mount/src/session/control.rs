@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::Timespec;
+use rustix::fs::{Timespec, stat};
 use rustix::io::Errno;
 
 use super::directory::Directory;
@@ -15,6 +15,8 @@ use super::message::{Message, receive, send};
 use super::shared::remove_dead_mounts;
 use crate::Confinement;
 use crate::error::{Action, Cause, Error, Result};
+use crate::existing_path::resolve_path;
+use crate::file_identity::FileIdentity;
 
 /// How long to wait for the answer of a guardian. A guardian that was stopped never answers.
 const ANSWER_WITHIN: Timespec = Timespec {
@@ -60,6 +62,10 @@ pub struct SessionStatus {
 pub struct ImageStatus {
     /// The file, by its name when the session was made.
     pub path: PathBuf,
+    /// The absolute path by which the user who made the session named it. It may have links.
+    pub named: PathBuf,
+    /// What is at `path` now. None if that cannot be known.
+    pub state: Option<FileState>,
     /// Where it is mounted in the session.
     pub place: PathBuf,
     /// The process of its server. None if it has none at the moment.
@@ -72,6 +78,28 @@ pub struct ImageStatus {
     pub counts: Vec<(String, u64)>,
     /// How long its server took to answer, by operation.
     pub operations: Vec<OperationStatus>,
+}
+
+/// What is now where the image of a session was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileState {
+    /// The image, as it was when the session was made.
+    Same,
+    /// Another file, or the same one after somebody has written to it. A later run makes a session of its own.
+    Replaced,
+    /// Nothing: the image was removed or renamed.
+    Deleted,
+}
+
+impl FileState {
+    fn of(path: &Path, identity: FileIdentity) -> Option<Self> {
+        match stat(path) {
+            Ok(stat) if FileIdentity::of(&stat) == identity => Some(Self::Same),
+            Ok(_) => Some(Self::Replaced),
+            Err(Errno::NOENT | Errno::NOTDIR) => Some(Self::Deleted),
+            Err(_) => None,
+        }
+    }
 }
 
 /// How often an operation was answered, and how long the answers took.
@@ -224,6 +252,11 @@ pub(super) fn parse(key: String, message: Message) -> SessionStatus {
                 path: path(),
                 ..ImageStatus::default()
             }),
+            (b"named", Some(image)) => image.named = path(),
+            (b"file", Some(image)) => {
+                let identity = FileIdentity::parse(&text);
+                image.state = identity.and_then(|identity| FileState::of(&image.path, identity));
+            }
             (b"place", Some(image)) => image.place = path(),
             (b"server", Some(image)) => image.server = text.parse().ok(),
             (b"restarts", Some(image)) => image.restarts = text.parse().unwrap_or(0),
@@ -249,19 +282,41 @@ pub(super) fn parse(key: String, message: Message) -> SessionStatus {
 }
 
 impl SessionStatus {
-    /// Whether `path` is the file of one of its images, or the place of one.
+    /// Whether `path` is the file of one of its images, or the place of one. An image that was deleted is found by the name that
+    /// it had, and by the one that its user knew.
     pub fn is_about(&self, path: &Path) -> bool {
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        self.images
-            .iter()
-            .any(|image| image.path == path || image.place == path)
+        let asked = AskedPath::of(path);
+        let mut images = self.images.iter();
+        images.any(|image| asked.is_image(image) || image.place == asked.resolved)
     }
 
     /// Like [`SessionStatus::is_about`], for a `path` on which the caller sees a mount. A mount that only the
     /// session's programs see is not at that path for the caller.
     pub fn is_about_mount(&self, path: &Path) -> bool {
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let asked = AskedPath::of(path);
         let mut images = self.images.iter();
-        images.any(|image| image.path == path || (self.shared && image.place == path))
+        images.any(|image| asked.is_image(image) || (self.shared && image.place == asked.resolved))
+    }
+}
+
+/// A path by which a user asks for a session.
+struct AskedPath {
+    resolved: PathBuf,
+    /// If there is nothing at the path: its absolute form, with links.
+    gone: Option<PathBuf>,
+}
+
+impl AskedPath {
+    fn of(path: &Path) -> Self {
+        // Where the working directory was removed, nothing is found by a relative path.
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self {
+            resolved: resolve_path(path).unwrap_or_else(|_| absolute.clone()),
+            gone: (!path.exists()).then_some(absolute),
+        }
+    }
+
+    fn is_image(&self, image: &ImageStatus) -> bool {
+        image.path == self.resolved || self.gone.as_ref() == Some(&image.named)
     }
 }

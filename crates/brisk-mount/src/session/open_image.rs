@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use brisk_image::verity::{VerifiedFile, Verity};
 use brisk_image::{Image, OpenOptions};
+use rustix::fs::fstat;
 
 use super::missing_place::MissingPlace;
 use crate::error::Cause;
 use crate::existing_path::ExistingPath;
+use crate::file_identity::FileIdentity;
 use crate::key::Key;
 
 /// An image of a [`Session`](crate::Session).
@@ -46,6 +48,10 @@ impl SessionImage {
 /// An image whose file is open.
 pub(crate) struct OpenImage {
     pub(crate) path: PathBuf,
+    /// The absolute path by which the user named it. Its links may lead elsewhere later.
+    pub(super) named: PathBuf,
+    /// What it was when it was opened.
+    pub(super) identity: FileIdentity,
     pub(crate) file: File,
     pub(crate) offset: u64,
     /// A canonical path of a directory.
@@ -59,6 +65,7 @@ impl OpenImage {
     /// `in_root`: its place is in a root directory that does not exist yet.
     pub(crate) fn open(image: &SessionImage, in_root: bool) -> Result<Self, Cause> {
         let file = File::open(&image.path).map_err(|e| Cause::io("open the image", e))?;
+        let identity = fstat(&file).map_err(|e| Cause::io("examine the image", e))?;
         let verified = match &image.verity {
             Some(verity) => {
                 let file = file.try_clone();
@@ -82,6 +89,9 @@ impl OpenImage {
                 .path
                 .canonicalize()
                 .map_err(|e| Cause::io("resolve the image's name", e))?,
+            named: std::path::absolute(&image.path)
+                .map_err(|e| Cause::io("resolve the image's name", e))?,
+            identity: FileIdentity::of(&identity),
             file,
             offset: image.offset,
             at,
@@ -95,6 +105,8 @@ impl OpenImage {
         let file = self.file.try_clone();
         Ok(Self {
             path: self.path.clone(),
+            named: self.named.clone(),
+            identity: self.identity,
             file: file.map_err(|e| Cause::io("hold the image", e))?,
             offset: self.offset,
             at: self.at.clone(),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use brisk_image::profile::PAGE;
-use brisk_mount::{Confinement, ImageStatus, SessionStatus, sessions};
+use brisk_mount::{Confinement, FileState, ImageStatus, SessionStatus, sessions};
 use indicatif::BinaryBytes;
 use serde_json::{Map, Value, json};
 
@@ -23,6 +23,8 @@ use crate::names::{printable, shown};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A session is what the runs of an image by one user share (see brisk run). Exits with 1 if there is none.\n\n\
+An image is marked as deleted if nothing has its name any more, and as replaced if another file has it, or if somebody has \
+written to it since. Programs of the session still see the old image; later runs make a session of their own.\n\n\
 With -v, limits names what a process of the session has given up: capabilities, system calls and files that it does not \
 need. A guardian has given up no files, because it could not unmount then; it reads no image.")]
 pub struct Args {
@@ -73,7 +75,17 @@ fn print(out: &mut impl Write, session: &SessionStatus, verbose: bool) -> anyhow
         return Ok(());
     }
     for image in &session.images {
-        writeln!(out, "{} on {}", shown(&image.path), shown(&image.place))?;
+        let mark = match image.state {
+            Some(FileState::Replaced) => " (replaced)",
+            Some(FileState::Deleted) => " (deleted)",
+            Some(FileState::Same) | None => "",
+        };
+        writeln!(
+            out,
+            "{}{mark} on {}",
+            shown(&image.path),
+            shown(&image.place)
+        )?;
         if let Some(entry) = entry_of(image) {
             writeln!(out, "  entry       {entry}")?;
         }
@@ -129,8 +141,11 @@ fn print(out: &mut impl Write, session: &SessionStatus, verbose: bool) -> anyhow
     Ok(())
 }
 
-/// How brisk run starts the image without a command. None if it cannot be read, or has no entry.
+/// How brisk run starts the image without a command. None if it cannot be read, has no entry, or is not there any more.
 fn entry_of(image: &ImageStatus) -> Option<Entry> {
+    if let Some(FileState::Replaced | FileState::Deleted) = image.state {
+        return None;
+    }
     let image = open_image(&image.path, None).ok()?;
     Entry::of(&image).ok()?.ok()
 }
@@ -274,6 +289,15 @@ fn limits(in_force: Confinement) -> Vec<&'static str> {
     limits.map(|(name, _)| name).collect()
 }
 
+/// What is at the name of an image, for JSON.
+fn word(state: FileState) -> &'static str {
+    match state {
+        FileState::Same => "same",
+        FileState::Replaced => "replaced",
+        FileState::Deleted => "deleted",
+    }
+}
+
 fn to_json(session: &SessionStatus) -> Value {
     let since = session
         .since
@@ -304,6 +328,7 @@ fn to_json(session: &SessionStatus) -> Value {
             json!({
                 "path": path,
                 "path_hex": path_hex,
+                "state": image.state.map(word),
                 "place": place,
                 "place_hex": place_hex,
                 "entry_text": entry_of(image).map(|entry| entry.to_string()),

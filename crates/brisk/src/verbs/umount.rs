@@ -16,7 +16,7 @@ A session is what the runs of an image by one user share (see brisk run). Users 
 unmount their own mounts. Root unmounts what root has mounted, and what --kernel has. brisk unmounts only \
 images.")]
 pub struct Args {
-    /// The directory that the image is mounted on, or the image whose sessions to end.
+    /// The directory that the image is mounted on, or the image whose sessions to end, also if the file was deleted.
     #[arg(required_unless_present = "all")]
     path: Option<PathBuf>,
 

@@ -156,6 +156,9 @@ impl State {
             let path = image.path.as_os_str().as_bytes();
             let place = image.place.as_os_str().as_bytes();
             fields.push([b"image=", path].concat());
+            let opened = &image.source.image;
+            fields.push([b"named=", opened.named.as_os_str().as_bytes()].concat());
+            fields.push(format!("file={}", opened.identity).into_bytes());
             fields.push([b"place=", place].concat());
             if let Some(pid) = image.servers.pid() {
                 fields.push(format!("server={pid}").into_bytes());
