@@ -142,11 +142,9 @@ pub(crate) fn make(all: &[MissingPlace]) -> Result<(), Cause> {
     for place in all {
         by_parent.entry(&*place.parent).or_default().push(place);
     }
-    if by_parent.is_empty() {
-        return Ok(());
-    }
     // One that was removed has no name to come back to.
     let here = env::current_dir().ok();
+    let here = here.filter(|here| by_parent.keys().any(|parent| here.starts_with(parent)));
     for (parent, places) in by_parent {
         Replacement::of(parent)?.with(&places)?;
     }
