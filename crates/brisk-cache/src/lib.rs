@@ -91,6 +91,11 @@ None is on by default.
 // The derive macro names this crate as others do.
 extern crate self as brisk_cache;
 
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod ahead;
 #[cfg(feature = "rkyv")]
 mod archives;

@@ -84,6 +84,11 @@ length. Stored bytes may be damaged: then a view has fewer fields, or matches no
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod body_name;
 mod cache_status;
 #[cfg(feature = "reqwest")]

@@ -102,6 +102,11 @@ Paths in an image have slashes on every system, so a path that `Path::join` of W
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+/// The example of the README.
+#[cfg(all(doctest, feature = "write"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(all(
     not(target_os = "linux"),
     any(

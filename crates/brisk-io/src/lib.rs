@@ -62,6 +62,11 @@ All of this crate is for Linux. On macOS and Windows, it has what reading bytes 
 */
 #![deny(missing_docs)]
 
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod aligned_buf;
 mod byte_source;
 

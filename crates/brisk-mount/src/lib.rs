@@ -71,6 +71,11 @@ let never = session.exec(|notice| eprintln!("{notice:?}"))?;
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod beneath;
 mod chosen_names;
 mod confinement;

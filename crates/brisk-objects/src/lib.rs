@@ -115,6 +115,11 @@ as a command.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 // The derive macros name this crate as others do.
 extern crate self as brisk_objects;
 
