@@ -113,8 +113,9 @@ figures: export FORMATS = directory,directory-replay/another,brisk-speed/another
 figures: export OTHER_LAUNCHES = $(patsubst %,docs/runs/2026-11-28-launches-%-2.json,chromium python libreoffice javac java zenity) \
 	$(patsubst %,docs/runs/2026-11-28-launches-%-2000iops-2.json,chromium python libreoffice javac java zenity)
 # Starts of installed programs by `brisk run --auto`. They were measured before, too.
-figures: export STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%-5.json,venv eslint gcc git tsc soffice)
-figures: export EARLIER_STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%-4.json,venv eslint gcc git tsc soffice) \
+figures: export STARTS = $(patsubst %,docs/runs/2026-11-29-launches-auto-%.json,venv eslint gcc git tsc soffice)
+figures: export EARLIER_STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%-5.json,venv eslint gcc git tsc soffice) \
+	$(patsubst %,docs/runs/2026-11-27-launches-auto-%-4.json,venv eslint gcc git tsc soffice) \
 	$(patsubst %,docs/runs/2026-11-27-launches-auto-%-3.json,venv eslint gcc git tsc soffice) \
 	$(patsubst %,docs/runs/2026-11-27-launches-auto-%-2.json,venv eslint gcc git tsc soffice) \
 	$(patsubst %,docs/runs/2026-11-27-launches-auto-%.json,venv eslint gcc git tsc soffice) \
