@@ -311,7 +311,15 @@ fn heading(results: &Results, app: &AppResults) -> String {
             demand(app, &results.settings),
         ),
     };
-    text.lines().map(|line| wrapped(&printable(line))).collect()
+    let lines = text.lines().enumerate().map(|(number, line)| {
+        let line = printable(line);
+        // The command is a line of its own, however long, so that it can be copied.
+        match number == 0 && app.sample_of.is_none() {
+            true => line.into_owned() + "\n",
+            false => wrapped(&line),
+        }
+    });
+    lines.collect()
 }
 
 /// What the launch asks for, and what recording it cost. It says whether brisk can help.

@@ -241,8 +241,8 @@ fn every_format_is_measured_in_turns() {
         let lines: Vec<_> = table.lines().collect();
         assert_eq!(
             lines[0],
-            "reader: bin/app sh -c test -e $BRISK_TREE/cache || echo made at the first launch > \
-             $BRISK_TREE/cache; cat $BRISK_TREE/noise | wc -c"
+            "reader: bin/app sh -c 'test -e $BRISK_TREE/cache || echo made at the first launch > \
+             $BRISK_TREE/cache; cat $BRISK_TREE/noise | wc -c'"
         );
         let head = lines
             .iter()
@@ -1069,7 +1069,7 @@ fn a_slower_disk_is_one_only_while_it_is_measured() {
                 });
                 assert!((got / asked - 1.0).abs() <= 0.2, "{proof}");
             }
-            let table = text(&output.stdout);
+            let table = text(&output.stdout).replace('\n', " ");
             assert!(table.contains("MB/s, at most 1000 reads/s"), "{table}");
             let seen = fs::read_to_string(&seen).unwrap();
             let bound = |number: &str| seen.matches(number).count();
