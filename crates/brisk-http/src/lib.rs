@@ -84,8 +84,8 @@ length. Stored bytes may be damaged: then a view has fewer fields, or matches no
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-/// The example of the README.
-#[cfg(doctest)]
+/// The examples of the README, of which one is of these features.
+#[cfg(all(doctest, feature = "blocking", feature = "json"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 

@@ -1,6 +1,6 @@
 //! Options of the verbs that make hot packs, and the line that they print about one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brisk_image::ImageWriter;
 use brisk_image::hot_pack::{HotSummary, Prefer};
@@ -42,6 +42,11 @@ impl BehindArgs {
     /// Whether there is to be a hot pack.
     pub fn is_given(&self) -> bool {
         !self.profiles.is_empty()
+    }
+
+    /// The profiles, each with what it is.
+    pub fn inputs(&self) -> impl Iterator<Item = (&Path, &str)> {
+        self.profiles.iter().map(|path| (path.as_path(), "profile"))
     }
 
     /// `writer`, with the hot pack that the options ask for.

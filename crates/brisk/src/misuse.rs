@@ -3,10 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::args::Brisk;
 use crate::launcher::{next_in_path, own_arguments};
 use crate::names::shown;
 use crate::shell_word::shell_word;
@@ -46,11 +44,10 @@ fn advised_of_output(mut error: clap::Error, verb: &OsStr, rest: &[OsString]) ->
         Some(ContextValue::String(word)) if !word.starts_with('-') => word.clone(),
         _ => return error,
     };
-    let brisk = Brisk::command();
-    let writes = brisk.find_subcommand(verb).is_some_and(|verb| {
-        let mut options = verb.get_arguments();
-        options.any(|option| option.get_short() == Some('o'))
-    });
+    // Other verbs that write take more than what they write: a command, a profile.
+    let writes = ["pack", "repack", "wrap"]
+        .into_iter()
+        .any(|known| verb == known);
     let is_output = |argument: &OsString| {
         let bytes = argument.as_encoded_bytes();
         let is_short = bytes.starts_with(b"-") && !bytes.starts_with(b"--");

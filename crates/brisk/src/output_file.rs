@@ -40,6 +40,20 @@ pub fn check_output(output: &Path, option: &str) -> anyhow::Result<()> {
     })
 }
 
+/// Checks that `output` is none of the files that are read for it: each with what it is.
+pub fn check_no_input<'a>(
+    output: &Path,
+    inputs: impl IntoIterator<Item = (&'a Path, &'a str)>,
+) -> anyhow::Result<()> {
+    match inputs.into_iter().find(|(input, _)| is_same(input, output)) {
+        None => Ok(()),
+        Some((_, what)) => bail!(
+            "{}: the output would replace the {what}; name another file",
+            shown(output)
+        ),
+    }
+}
+
 /// Checks that `output` is not inside the tree, where the next run would pack it.
 pub fn check_outside(tree: &Path, output: &Path, rules: &TreeRules) -> anyhow::Result<()> {
     if let Some(inside) = path_inside(tree, output)

@@ -94,6 +94,31 @@ fn a_program_is_named_behind_two_hyphens() {
 }
 
 #[test]
+fn no_output_replaces_what_it_is_made_of() {
+    let sandbox = sandbox();
+    let image = "brisk: app.img: the output would replace the image; name another file\n";
+    assert_says(&sandbox, "trace app.img -o app.img -- true", 125, image);
+    assert_says(&sandbox, "hot app.img -o app.img --profile none", 2, image);
+    sandbox.file("app.profile", b"");
+    let profile = "brisk: app.profile: the output would replace the profile; name another file\n";
+    for line in [
+        "hot app.img -o app.profile --profile app.profile",
+        "pack app -o app.profile --profile app.profile",
+        "repack app.img -o app.profile --profile app.profile",
+    ] {
+        assert_says(&sandbox, line, 2, profile);
+    }
+}
+
+/// The directory would be an argument of the program, and what that writes would be lost.
+#[test]
+fn a_layer_is_named_with_an_equals_sign() {
+    let said = "brisk: --writable layer: to keep in a directory what the program writes, say --writable=layer; to give the program \
+                this argument, put --args before it\n";
+    assert_says(&sandbox(), "run app.img --writable layer", 125, said);
+}
+
+#[test]
 fn what_is_no_image_is_said_by_its_kind() {
     let sandbox = sandbox();
     sandbox.file("text", b"text\n");

@@ -216,7 +216,7 @@ fn only_launchers_are_replaced_and_removed() {
     for (arguments, message) in [
         (
             &["says.img", "-o", "file"][..],
-            "file is no launcher of brisk wrap; remove it yourself, or name another file with -o",
+            "file is no launcher of brisk wrap, so it stays; name another file with -o",
         ),
         (
             &["--remove", "file"],

@@ -5,7 +5,6 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::bail;
 use brisk_image::TreeRules;
 use brisk_image::hot_pack::{HotPackWriter, HotSummary};
 use brisk_mount::ImageOfPack;
@@ -17,7 +16,7 @@ use crate::hot_pack_args::{PreferArg, summary_text};
 use crate::image_args::LimitArgs;
 use crate::json;
 use crate::messages::{say, warn};
-use crate::output_file::{check_output, check_outside, is_same};
+use crate::output_file::{check_no_input, check_output, check_outside, is_same};
 use crate::progress::Progress;
 
 /// What to take the pages from, and where to put them.
@@ -90,6 +89,8 @@ fn make(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
     let output = &args.output();
     check_output(output, "-o")?;
+    let profiles = args.profiles.iter().map(|path| (path.as_path(), "profile"));
+    check_no_input(output, profiles.chain([(args.tree.as_path(), "image")]))?;
     let profile = open_all(&args.profiles)?;
     // Before the image is read.
     let image = ImageOfPack::open(&args.tree);
@@ -98,11 +99,6 @@ fn make(args: &Args) -> anyhow::Result<Answer> {
         // Every output is inside of it, and nobody packs all of it.
     } else if args.tree.is_dir() {
         check_outside(&args.tree, output, &TreeRules::default())?;
-    } else if is_same(&args.tree, output) {
-        bail!(
-            "{}: the output would replace the image; name another file",
-            output.display()
-        );
     }
     let mut writer = HotPackWriter::new().prefer(args.prefer.prefer);
     if let Some(threads) = args.threads {

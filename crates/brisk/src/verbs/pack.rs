@@ -26,7 +26,7 @@ use crate::hot_pack_args::{self, BehindArgs};
 use crate::kernel_feature::{self, KernelFeature, KernelVersion};
 use crate::messages::{count, say, warn};
 use crate::names::shown;
-use crate::output_file::{check_output, check_outside};
+use crate::output_file::{check_no_input, check_output, check_outside};
 use crate::progress::Progress;
 use crate::shell_word::shell_word;
 use crate::size::parse_size_u32;
@@ -271,6 +271,7 @@ struct WrittenImage<'a> {
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
     check_output(&args.output, "-o")?;
+    check_no_input(&args.output, args.hot.inputs())?;
     let writer = args.writer()?;
     let exclude = args.rules.exclude_lines()?;
     let rules = args.tree_rules(&exclude)?;

@@ -14,7 +14,7 @@ use crate::hot_pack_args::BehindArgs;
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::messages::warn;
 use crate::names::shown;
-use crate::output_file::{check_output, is_same};
+use crate::output_file::{check_no_input, check_output, is_same};
 use crate::progress::Progress;
 use crate::stale_pack::{pack_of_old_image, remove_stale_pack};
 
@@ -83,6 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 fn repack(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
     check_output(&args.output, "-o")?;
+    check_no_input(&args.output, args.hot.inputs())?;
     let asked = args.codec.writer(&args.layout)?;
     asked.check()?;
     let entry = args.entry.entry()?;

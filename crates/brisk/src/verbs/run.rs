@@ -32,11 +32,12 @@ use crate::entry::{Entry, Start};
 use crate::file_kind::check_hot_pack;
 use crate::known_launch::{self, start_or_warn};
 use crate::launch_name;
-use crate::launcher::next_in_path;
+use crate::launcher::{next_in_path, own_arguments};
 use crate::messages::{count, say, warn};
 use crate::names::shown;
 use crate::path_hint::{HintedError, with_program};
 use crate::recorded_place::{recorded_place, tell_made, tell_made_of};
+use crate::shell_word::shell_word;
 use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
 use crate::verify_args::VerifyArgs;
@@ -355,6 +356,7 @@ pub fn start(
             image.display()
         );
     }
+    args.refuse_lost_layer()?;
     if args.profile.is_none() && args.reading.is_given() {
         bail!("--disk and --budget need --profile, or a directory; leave them out");
     }
@@ -372,7 +374,7 @@ pub fn start(
         match args.command.is_empty() && (args.auto || is_program()) {
             true => anyhow!(
                 "{e:#}; to start a program from where it is, name it behind --: brisk run --auto -- {}",
-                shown(image)
+                typed(std::iter::once(image.as_os_str()).chain(args.arguments.iter().map(OsString::as_os_str)))
             ),
             false => e,
         }
@@ -428,6 +430,32 @@ pub fn start(
     match result {
         Ok(never) => match never {},
         Err(error) => Err(located.explain(args, error)),
+    }
+}
+
+/// Words as a shell takes them.
+fn typed<'a>(words: impl Iterator<Item = &'a OsStr>) -> String {
+    let words: Vec<_> = words.map(|word| shown(shell_word(word))).collect();
+    words.join(" ")
+}
+
+impl Args {
+    /// A directory behind `--writable` without an equals sign would be an argument of the image's program, and what the program
+    /// writes would be lost.
+    fn refuse_lost_layer(&self) -> anyhow::Result<()> {
+        let given: Vec<_> = own_arguments().collect();
+        let behind = given.windows(2).find_map(|two| match two {
+            [option, word] if option == "--writable" => Some(word),
+            _ => None,
+        });
+        let Some(word) = behind.filter(|word| self.arguments.contains(word)) else {
+            return Ok(());
+        };
+        let word = shown(shell_word(word));
+        bail!(
+            "--writable {word}: to keep in a directory what the program writes, say --writable={word}; to give the program this \
+             argument, put --args before it"
+        )
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use brisk_image::profile::{Origin, Profile};
+use brisk_image::profile::{Demand, Origin, Profile};
 use brisk_image::{Image, Tree, TreeRules, Work};
 use brisk_mount::{
     DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource, Traced,
@@ -20,7 +20,7 @@ use crate::entry::{Entry, Start};
 use crate::image_args::{open_image, open_image_within, unlimited};
 use crate::messages::{count, say, warn};
 use crate::names::shown;
-use crate::output_file::check_output;
+use crate::output_file::{check_no_input, check_output};
 use crate::path_hint::{with_program, with_program_of_directory};
 use crate::progress::Progress;
 use crate::readiness::parse_readiness;
@@ -156,6 +156,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     };
     let output = args.output.clone().unwrap_or_else(|| default_output(args));
     check_output(&output, "-o")?;
+    check_no_input(&output, args.image.as_deref().map(|image| (image, "image")))?;
     let system = args.image.is_none() && args.trees.is_empty();
     if let (true, Some(option)) = (system, args.of_what_is_served()) {
         bail!("{option} needs an image, or a directory with --tree");
@@ -227,6 +228,15 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             .map(|root| TraceSource::Directory(root.path.clone()))
             .collect();
     }
+    // A profile from before stays.
+    let is_nothing = |demand: &Demand| (demand.files, demand.found, demand.absent) == (0, 0, 0);
+    if profile.demand_by_root().iter().all(is_nothing) {
+        bail!(
+            "the command has read nothing of what was named, so {} is not written; name a program in it behind --, by a path \
+             with a slash",
+            shown(&output)
+        );
+    }
     // The trees as they are outside of the command's namespace.
     let origins = sources.iter().map(origin).collect::<Result<Vec<_>, _>>()?;
     add_digests(&mut profile, &origins, args.quiet)?;
@@ -238,16 +248,6 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         false => bytes_of(&sources).ok(),
     };
     say(&summary(&profile, &output, whole));
-    if profile
-        .demand_by_root()
-        .iter()
-        .all(|demand| demand.files == 0)
-    {
-        warn(
-            "the command has read nothing of what was named, so the profile is of no use; name a program in it behind --, by \
-             a path with a slash",
-        );
-    }
     if outside >= MUCH {
         say(&out_of_reach(&profile, outside));
     }

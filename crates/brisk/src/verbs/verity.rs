@@ -18,7 +18,7 @@ use crate::image_args::ImageArgs;
 use crate::json;
 use crate::messages::say;
 use crate::names::shown;
-use crate::output_file::{check_output, is_same};
+use crate::output_file::{check_no_input, check_output};
 use crate::progress::Progress;
 use crate::whole_file::write_whole;
 
@@ -72,12 +72,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     };
     for output in [&tree_path, &root_path] {
         check_output(output, "-o")?;
-        if is_same(path, output) {
-            bail!(
-                "{}: the output would replace the image; name another file",
-                shown(output)
-            );
-        }
+        check_no_input(output, [(path.as_path(), "image")])?;
     }
     let file = File::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
     let len = covered(&image, &file, path)?;

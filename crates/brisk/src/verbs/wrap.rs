@@ -85,7 +85,7 @@ fn wrap(args: &Args, image: &Path, output: &Path) -> anyhow::Result<Answer> {
         Ok(true) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Ok(false) => bail!(
-            "{} is no launcher of brisk wrap; remove it yourself, or name another file with -o",
+            "{} is no launcher of brisk wrap, so it stays; name another file with -o",
             shown(output)
         ),
         Err(e) => return Err(e).with_context(|| format!("cannot examine {}", shown(output))),
