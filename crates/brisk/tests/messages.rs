@@ -110,6 +110,20 @@ fn no_output_replaces_what_it_is_made_of() {
     }
 }
 
+#[test]
+fn a_trace_of_nothing_keeps_the_profile_from_before() {
+    let sandbox = sandbox();
+    sandbox.file("app.profile", b"from before");
+    let said = run(&sandbox, "trace --tree app -q -- true");
+    let warning = "brisk: warning: the command has read nothing of what was named, so a profile is of no use; name a program in \
+                   it behind --, by a path with a slash\napp.profile: stays as it was\n";
+    assert_eq!((said.code, said.stderr.as_str()), (0, warning));
+    assert_eq!(
+        fs::read(sandbox.path("app.profile")).unwrap(),
+        b"from before"
+    );
+}
+
 /// The directory would be an argument of the program, and what that writes would be lost.
 #[test]
 fn a_layer_is_named_with_an_equals_sign() {

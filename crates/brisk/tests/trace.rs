@@ -559,7 +559,8 @@ fn a_daemon_is_recorded_until_it_is_ready_and_then_ended() {
         assert_eq!(steps(&profile).last().unwrap(), "sub/inside 0+1");
         let out = fs::read_to_string(stage.writable().join("out")).unwrap();
         assert_eq!(out, "from the image");
-        // Without `--ready`, it is ended when the command exits.
+        // Without `--ready`, it is ended when the command exits. A profile of nothing does not replace one from before.
+        fs::remove_file(stage.writable().join("profile")).unwrap();
         let (profile, output) = trace(stage, TREE, daemon);
         assert_eq!(steps(&profile), Vec::<String>::new());
         assert!(

@@ -228,14 +228,16 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             .map(|root| TraceSource::Directory(root.path.clone()))
             .collect();
     }
-    // A profile from before stays.
     let is_nothing = |demand: &Demand| (demand.files, demand.found, demand.absent) == (0, 0, 0);
     if profile.demand_by_root().iter().all(is_nothing) {
-        bail!(
-            "the command has read nothing of what was named, so {} is not written; name a program in it behind --, by a path \
-             with a slash",
-            shown(&output)
+        warn(
+            "the command has read nothing of what was named, so a profile is of no use; name a program in it behind --, by a \
+             path with a slash",
         );
+        if output.exists() {
+            say(&format!("{}: stays as it was", shown(&output)));
+            return Ok(Answer::Yes);
+        }
     }
     // The trees as they are outside of the command's namespace.
     let origins = sources.iter().map(origin).collect::<Result<Vec<_>, _>>()?;
