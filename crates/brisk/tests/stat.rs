@@ -1,16 +1,18 @@
-//! `brisk stat` and `brisk umount` where images have changed.
+//! `brisk stat` and `brisk umount` where images have changed and there are many sessions.
 
 mod staging;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::symlink;
-use std::process::{Command, Output};
-use std::time::Duration;
+use std::os::unix::fs::{chown, symlink};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use staging::documented::assert_documented;
-use staging::{Stage, each_world};
+use staging::{Stage, each_user, each_world};
 
 type Said = (Option<i32>, String, String);
 
@@ -62,6 +64,34 @@ fn stat(stage: &Stage, path: &[&str]) -> Vec<Value> {
         assert_documented("stat", &out);
     }
     sessions
+}
+
+fn kill(stage: &Stage, names: &[&str], signal: Signal) {
+    for name in names {
+        for pid in stage.processes(name) {
+            // It may have ended with another one.
+            kill_process(Pid::from_raw(pid).unwrap(), signal).ok();
+        }
+    }
+}
+
+/// A directory of the user to mount on.
+fn place(stage: &Stage, name: &str) -> PathBuf {
+    let path = stage.writable().join(name);
+    fs::create_dir(&path).unwrap();
+    chown(&path, Some(stage.user()), Some(stage.user())).unwrap();
+    path
+}
+
+/// A program of a session that waits for its standard input.
+fn waiting(mut run: Command) -> Child {
+    let child = run.args(["sh", "-c", "read go"]).stdin(Stdio::piped());
+    child.spawn().unwrap()
+}
+
+fn go(mut child: Child) {
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]
@@ -162,6 +192,155 @@ fn a_session_of_a_deleted_image_ends_by_the_name_that_its_user_knows() {
         let unknown = brisk(stage, &["umount", "dir/app.img"]);
         let err = "brisk: cannot unmount dir/app.img: there is nothing of this name; brisk stat lists sessions and mounts\n";
         assert_eq!(unknown, (Some(2), String::new(), err.to_owned()));
+        stage.assert_nothing_left(Duration::from_secs(10));
+    });
+}
+
+#[test]
+fn many_sessions_are_listed_and_end_at_once() {
+    const SESSIONS: usize = 40;
+    each_world(|stage| {
+        let places: Vec<_> = (0..SESSIONS)
+            .map(|number| place(stage, &format!("at{number}")).display().to_string())
+            .collect();
+        let runs: Vec<_> = places[1..]
+            .iter()
+            .map(|at| {
+                run(stage, "app.img", &["--at", at])
+                    .arg("true")
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+        for mut run in runs {
+            assert!(run.wait().unwrap().success());
+        }
+        let program = waiting(run(stage, "app.img", &["--at", &places[0]]));
+        stage.wait_for_program("sh");
+        let sessions = stat(stage, &[]);
+        assert_eq!(sessions.len(), SESSIONS);
+        for session in &sessions {
+            let runs = session["images"][0]["place"] == places[0].as_str();
+            let expected = match runs {
+                true => serde_json::json!([{ "pid": program.id(), "name": "sh" }]),
+                false => serde_json::json!([]),
+            };
+            assert_eq!(session["programs"], expected, "{session}");
+        }
+        // With few descriptors, some after the others.
+        let plain = stage.brisk(&["stat"]);
+        let mut limited = Command::new("prlimit");
+        limited
+            .arg("--nofile=24")
+            .arg(plain.get_program())
+            .args(plain.get_args());
+        limited
+            .current_dir(stage.path(""))
+            .env("XDG_RUNTIME_DIR", stage.runtime());
+        let (code, out, err) = said(&limited.output().unwrap());
+        assert_eq!((code, &*err), (Some(0), ""));
+        assert_eq!(out.matches("  guardian    process ").count(), SESSIONS);
+        let (code, _, err) = brisk(stage, &["umount", "--all"]);
+        assert_eq!(code, Some(2), "{err}");
+        let busy = format!("programs still run in it: {} sh; ", program.id());
+        assert!(err.contains(&busy), "{err}");
+        assert!(err.ends_with("1 of 40 sessions are left\n"), "{err}");
+        assert_eq!(stat(stage, &[]).len(), 1);
+        go(program);
+        assert_eq!(brisk(stage, &["umount", "--all"]), printed(""));
+        stage.assert_nothing_left(Duration::from_secs(10));
+    });
+}
+
+#[test]
+fn guardians_that_do_not_answer_keep_nobody_from_the_others() {
+    each_user(|stage| {
+        let silent: Vec<_> = (0..4).map(|number| format!("{number}.img")).collect();
+        for image in &silent {
+            stage.pack(image);
+            start(stage, image);
+        }
+        kill(stage, &["brisk-guardian"], Signal::STOP);
+        start(stage, "app.img");
+        let (code, out, err) = brisk(stage, &["stat"]);
+        assert_eq!((code, &*err), (Some(0), ""));
+        assert_eq!(out.matches(": does not answer\n").count(), 4, "{out}");
+        assert!(out.contains("/app.img on "), "{out}");
+        kill(stage, &["brisk-guardian"], Signal::CONT);
+        assert_eq!(brisk(stage, &["umount", "--all"]), printed(""));
+        stage.assert_nothing_left(Duration::from_secs(10));
+    });
+}
+
+/// brisk itself cannot look at the processes outside of its user namespace. The guardian does it then.
+#[test]
+fn programs_are_listed_where_brisk_sees_few_processes() {
+    each_world(|stage| {
+        let program = waiting(run(stage, "app.img", options(stage)));
+        stage.wait_for_program("sh");
+        let stat = stage.brisk(&["stat", "--json"]);
+        for wrapper in [
+            ["unshare", "--user", "--map-current-user"].as_slice(),
+            // Processes have other numbers there.
+            &[
+                "unshare",
+                "--user",
+                "--map-current-user",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+            ],
+        ] {
+            let mut words: Vec<_> = stat.get_args().collect();
+            // Behind the options of setpriv.
+            let at = words.len() - 3;
+            words.splice(at..at, wrapper.iter().map(std::ffi::OsStr::new));
+            let mut inside = Command::new(stat.get_program());
+            inside
+                .args(words)
+                .current_dir(stage.path(""))
+                .env("XDG_RUNTIME_DIR", stage.runtime());
+            let (code, out, err) = said(&inside.output().unwrap());
+            assert_eq!((code, &*err), (Some(0), ""), "{wrapper:?}");
+            let sessions: Value = serde_json::from_str(&out).unwrap();
+            let expected = serde_json::json!([{ "pid": program.id(), "name": "sh" }]);
+            assert_eq!(sessions[0]["programs"], expected, "{wrapper:?}");
+        }
+        go(program);
+        assert_eq!(brisk(stage, &["umount", "--all"]), printed(""));
+    });
+}
+
+/// The guardian has not seen it come.
+#[test]
+fn a_process_that_has_entered_an_idle_session_by_itself_keeps_it() {
+    each_user(|stage| {
+        start(stage, "app.img");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while stat(stage, &[])[0]["left_seconds"].is_null() {
+            assert!(Instant::now() < deadline);
+        }
+        let guardian = stage.processes("brisk-guardian")[0].to_string();
+        let plain = stage.brisk(&[]);
+        let mut enter = Command::new(plain.get_program());
+        let mut words: Vec<_> = plain.get_args().collect();
+        words.pop();
+        enter
+            .args(words)
+            .args(["nsenter", "--target", &guardian, "--mount"]);
+        if !stage.is_root() {
+            enter.args(["--user", "--preserve-credentials"]);
+        }
+        enter.env("XDG_RUNTIME_DIR", stage.runtime());
+        let mut entered = enter.args(["sleep", "600"]).spawn().unwrap();
+        stage.wait_for_program("sleep");
+        let busy = brisk(stage, &["umount", "--all"]);
+        assert_eq!(busy.0, Some(2), "{busy:?}");
+        let err = format!("programs still run in it: {} sleep; ", entered.id());
+        assert!(busy.2.contains(&err), "{busy:?}");
+        entered.kill().unwrap();
+        entered.wait().unwrap();
+        assert_eq!(brisk(stage, &["umount", "--all"]), printed(""));
         stage.assert_nothing_left(Duration::from_secs(10));
     });
 }

@@ -4,13 +4,15 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Timespec, stat};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::directory::Directory;
+use super::members::{Description, list_of_all, name_of};
 use super::message::{Message, receive, send};
 use super::shared::remove_dead_mounts;
 use crate::Confinement;
@@ -18,17 +20,20 @@ use crate::error::{Action, Cause, Error, Result};
 use crate::existing_path::resolve_path;
 use crate::file_identity::FileIdentity;
 
-/// How long to wait for the answer of a guardian. A guardian that was stopped never answers.
-const ANSWER_WITHIN: Timespec = Timespec {
-    tv_sec: 5,
-    tv_nsec: 0,
-};
+/// How long to wait for the answers of guardians. A guardian that was stopped never answers.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a session may take to end. Its server must free its memory, on a slow disk too.
-const END_WITHIN: Timespec = Timespec {
-    tv_sec: 60,
-    tv_nsec: 0,
-};
+/// How long sessions may take to end. Their servers must free their memory, on a slow disk too.
+const END_WITHIN: Duration = Duration::from_secs(60);
+
+/// How many guardians are asked at one time at most. Each takes a descriptor.
+const AT_ONCE: u64 = 256;
+
+/// Asks a guardian to leave its programs to the one who asks, and to say how to find them.
+pub(super) const BRIEF: &str = "brief";
+
+/// Tells a guardian that the one who asks has just found no program of its session.
+pub(super) const UNUSED: &str = "unused";
 
 /// A session, as its guardian describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,6 +59,8 @@ pub struct SessionStatus {
     pub images: Vec<ImageStatus>,
     /// The processes that run in it: number and name.
     pub programs: Vec<(i32, String)>,
+    /// Whether this process has looked for them itself, and found none.
+    is_unused: bool,
 }
 
 /// An image of a [`SessionStatus`].
@@ -137,28 +144,77 @@ pub fn sessions() -> Result<Vec<SessionStatus>> {
     let failed = |cause| Error::new(Action::Look, cause);
     let io = |e| failed(Cause::io("read the directory of sessions", e));
     let directory = Directory::open().map_err(failed)?;
+    let keys = directory.keys().map_err(io)?;
     let mut found = Vec::new();
     let mut has_dead = false;
-    for key in directory.keys().map_err(io)? {
-        // If it has ended meanwhile, or was killed, there is no session.
-        let Some(socket) = directory.connect(&key).map_err(io)? else {
-            has_dead = true;
-            continue;
-        };
-        match ask(&socket, &["stat"]) {
-            Ok(Some(message)) => found.push(parse(key, message)),
-            Ok(None) => {}
-            Err(_) => found.push(SessionStatus {
-                key,
-                ..SessionStatus::default()
-            }),
+    for keys in keys.chunks(at_once()) {
+        let mut guardians = Vec::new();
+        for key in keys {
+            // If it has ended meanwhile, or was killed, there is no session.
+            match directory.connect(key).map_err(io)? {
+                Some(socket) => guardians.push((key, socket)),
+                None => has_dead = true,
+            }
         }
+        found.extend(look_at(guardians).map_err(io)?);
     }
     if has_dead {
         let images = found.iter().flat_map(|session| &session.images);
         let served: Vec<_> = images.map(|image| image.place.as_path()).collect();
         // If that fails, a later look or run tries again.
         remove_dead_mounts(&served).ok();
+    }
+    Ok(found)
+}
+
+/// Asks all of these guardians at once, and looks once at all processes for the programs of their sessions.
+fn look_at(guardians: Vec<(&String, OwnedFd)>) -> std::io::Result<Vec<SessionStatus>> {
+    let requests = guardians.iter();
+    let requests = requests.map(|(_, guardian)| (guardian, vec!["stat", BRIEF]));
+    let answers = ask_all(&requests.collect::<Vec<_>>());
+    let mut found = Vec::new();
+    let (mut members, mut described) = (Vec::new(), Vec::new());
+    let mut unseen = Vec::new();
+    for ((key, guardian), answer) in guardians.iter().zip(answers) {
+        match answer {
+            Ok(Some(message)) => {
+                let (session, description) = parse((*key).clone(), message);
+                match description.members(session.guardian) {
+                    Some(of_session) => {
+                        described.push((found.len(), description));
+                        members.push(of_session);
+                    }
+                    None => unseen.push((found.len(), guardian)),
+                }
+                found.push(session);
+            }
+            Ok(None) => {}
+            Err(_) => found.push(SessionStatus {
+                key: (*key).clone(),
+                ..SessionStatus::default()
+            }),
+        }
+    }
+    for ((index, description), mut programs) in described.into_iter().zip(list_of_all(&members)?) {
+        programs.extend(description.runs());
+        programs.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
+        programs.dedup();
+        let session: &mut SessionStatus = &mut found[index];
+        session.is_unused = programs.is_empty();
+        let programs = programs.into_iter();
+        session.programs = programs
+            .map(|pid| (pid.as_raw_nonzero().get(), name_of(pid)))
+            .collect();
+    }
+    // The guardian sees more than this process, or is of an earlier version of brisk.
+    let requests = unseen.iter();
+    let requests = requests.map(|(_, guardian)| (*guardian, vec!["stat"]));
+    let answers = ask_all(&requests.collect::<Vec<_>>());
+    for ((index, _), answer) in unseen.into_iter().zip(answers) {
+        if let Ok(Some(message)) = answer {
+            let key = found[index].key.clone();
+            found[index] = parse(key, message).0;
+        }
     }
     Ok(found)
 }
@@ -170,14 +226,53 @@ pub fn sessions() -> Result<Vec<SessionStatus>> {
 ///
 /// `Busy` without `lazy` if programs run in it, and `Place` if there is no such session.
 pub fn end_session(key: &str, lazy: bool) -> Result<()> {
-    let failed = |cause| Error::new(Action::End, cause);
-    let io = |e: std::io::Error| failed(Cause::io("reach the session's guardian", e));
-    let directory = Directory::open().map_err(failed)?;
-    let Some(socket) = directory.connect(key).map_err(io)? else {
-        return Err(failed(Cause::NoSession));
+    let session = SessionStatus {
+        key: key.to_owned(),
+        ..SessionStatus::default()
     };
-    let answer = ask(&socket, &["end", if lazy { "lazy" } else { "now" }]);
-    let Some(answer) = answer.map_err(|e| io(e.into()))? else {
+    let ended = end_sessions(std::slice::from_ref(&session), lazy)?;
+    ended.into_iter().collect()
+}
+
+/// Ends these sessions, all at the same time, as [`end_session`] does. The results are in the order of the sessions.
+///
+/// # Errors
+///
+/// `Io` and `Place` if the directory of sessions cannot be used.
+pub fn end_sessions(sessions: &[SessionStatus], lazy: bool) -> Result<Vec<Result<()>>> {
+    let failed = |cause| Error::new(Action::End, cause);
+    let directory = Directory::open().map_err(failed)?;
+    let connect = |session: &SessionStatus| match directory.connect(&session.key) {
+        Ok(guardian) => guardian.ok_or_else(|| failed(Cause::NoSession)),
+        Err(e) => Err(unreachable(e)),
+    };
+    let mut results = Vec::new();
+    for sessions in sessions.chunks(at_once()) {
+        let guardians: Vec<_> = sessions.iter().map(connect).collect();
+        let found = guardians.iter().zip(sessions);
+        let requests = found.filter_map(|(guardian, session)| {
+            let how = if lazy { "lazy" } else { "now" };
+            let request = match session.is_unused {
+                true => vec!["end", how, UNUSED],
+                false => vec!["end", how],
+            };
+            Some((guardian.as_ref().ok()?, request))
+        });
+        let mut answers = ask_all(&requests.collect::<Vec<_>>()).into_iter();
+        let until = Instant::now() + END_WITHIN;
+        results.extend(guardians.into_iter().map(|guardian| {
+            let guardian = guardian?;
+            let answer = answers.next().unwrap_or(Ok(None));
+            ended(&guardian, answer, lazy, until)
+        }));
+    }
+    Ok(results)
+}
+
+/// Waits for the end of a session whose guardian was asked for it, unless it ends lazily.
+fn ended(guardian: &OwnedFd, answer: Answer, lazy: bool, until: Instant) -> Result<()> {
+    let failed = |cause| Error::new(Action::End, cause);
+    let Some(answer) = answer.map_err(unreachable)? else {
         return Ok(());
     };
     if answer.verb() == b"busy" {
@@ -196,33 +291,60 @@ pub fn end_session(key: &str, lazy: bool) -> Result<()> {
         return Ok(());
     }
     // The guardian ends, which closes the connection.
-    match wait(&socket, END_WITHIN).and_then(|()| receive(&socket)) {
+    match wait(guardian, until).and_then(|()| receive(guardian)) {
         Ok(None) => Ok(()),
-        Ok(Some(_)) => Err(io(Errno::PROTO.into())),
-        Err(e) => Err(io(e.into())),
+        Ok(Some(_)) => Err(unreachable(Errno::PROTO)),
+        Err(e) => Err(unreachable(e)),
     }
 }
 
-fn ask(socket: &OwnedFd, request: &[&str]) -> rustix::io::Result<Option<Message>> {
-    match send(socket, request, &[]) {
-        Err(Errno::PIPE | Errno::CONNRESET) => return Ok(None),
-        result => result?,
-    }
-    wait(socket, ANSWER_WITHIN)?;
-    receive(socket)
+fn unreachable(e: impl Into<std::io::Error>) -> Error {
+    Error::new(Action::End, Cause::io("reach the session's guardian", e))
+}
+
+/// How many guardians this process can ask at one time. It needs some descriptors besides.
+fn at_once() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from((limit / 2).clamp(1, AT_ONCE)).unwrap_or(1)
+}
+
+/// What a guardian answers. None if it has ended.
+type Answer = rustix::io::Result<Option<Message>>;
+
+/// Sends each guardian its request, and then waits for all answers. So the guardians work at the same time, and one that was
+/// stopped makes nobody wait for longer.
+fn ask_all(requests: &[(&OwnedFd, Vec<&str>)]) -> Vec<Answer> {
+    let sent = requests
+        .iter()
+        .map(|(guardian, request)| match send(guardian, request, &[]) {
+            Err(Errno::PIPE | Errno::CONNRESET) => Ok(false),
+            sent => sent.map(|()| true),
+        });
+    let sent: Vec<_> = sent.collect();
+    let until = Instant::now() + ANSWER_WITHIN;
+    let answers = requests
+        .iter()
+        .zip(sent)
+        .map(|((guardian, _), sent)| match sent? {
+            true => wait(guardian, until).and_then(|()| receive(guardian)),
+            false => Ok(None),
+        });
+    answers.collect()
 }
 
 /// Waits until the guardian says something or closes the connection. ETIMEDOUT if it does neither.
-fn wait(socket: &OwnedFd, within: Timespec) -> rustix::io::Result<()> {
-    let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    match poll(&mut fds, Some(&within))? {
+fn wait(guardian: &OwnedFd, until: Instant) -> rustix::io::Result<()> {
+    let left = until.saturating_duration_since(Instant::now());
+    let mut fds = [PollFd::new(guardian, PollFlags::IN)];
+    match poll(&mut fds, Timespec::try_from(left).ok().as_ref())? {
         0 => Err(Errno::TIMEDOUT),
         _ => Ok(()),
     }
 }
 
 /// Reads what [`super::guardian`] writes. Unknown fields come from a later version of brisk.
-pub(super) fn parse(key: String, message: Message) -> SessionStatus {
+pub(super) fn parse(key: String, message: Message) -> (SessionStatus, Description) {
+    let mut description = Description::default();
     let mut status = SessionStatus {
         key,
         ..SessionStatus::default()
@@ -233,6 +355,9 @@ pub(super) fn parse(key: String, message: Message) -> SessionStatus {
         };
         let (name, value) = field.split_at(equals);
         let value = value.get(1..).unwrap_or_default();
+        if description.read(name, value) {
+            continue;
+        }
         let text = String::from_utf8_lossy(value).into_owned();
         let path = || PathBuf::from(OsString::from_vec(value.to_vec()));
         let seconds = text.parse().map(Duration::from_secs).ok();
@@ -278,7 +403,7 @@ pub(super) fn parse(key: String, message: Message) -> SessionStatus {
             _ => {}
         }
     }
-    status
+    (status, description)
 }
 
 impl SessionStatus {

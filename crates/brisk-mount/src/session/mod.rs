@@ -50,7 +50,9 @@ mod world;
 pub use guardian::rehearsal;
 
 pub(crate) use bound_tree::BoundTree;
-pub use control::{FileState, ImageStatus, OperationStatus, SessionStatus, end_session, sessions};
+pub use control::{
+    FileState, ImageStatus, OperationStatus, SessionStatus, end_session, end_sessions, sessions,
+};
 pub(crate) use dev_fuse::{is_fuse, mount_channel};
 pub(crate) use layout::Layout;
 pub use missing_place::MissingPlace;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use brisk_mount::{end_session, image_is_mounted, sessions, with_reasons};
+use brisk_mount::{end_sessions, image_is_mounted, sessions, with_reasons};
 
 use crate::answer::Answer;
 use crate::messages::{count, say, warn};
@@ -40,13 +40,14 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 /// Ends all sessions. Those that cannot end do not keep the others from it.
 fn end_all(lazy: bool) -> anyhow::Result<Answer> {
     let found = sessions()?;
+    let ended = end_sessions(&found, lazy)?;
     if found.is_empty() {
         say("there is no session to end");
         return Ok(Answer::No);
     }
     let mut left = 0;
-    for session in &found {
-        if let Err(error) = end_session(&session.key, lazy) {
+    for (session, ended) in found.iter().zip(ended) {
+        if let Err(error) = ended {
             let images = session.images.iter().map(|image| shown(&image.path));
             let images = images.collect::<Vec<_>>().join(", ");
             warn(&format!("{images}: {}", with_reasons(&error)));
@@ -74,8 +75,8 @@ fn end(path: &Path, lazy: bool) -> anyhow::Result<Answer> {
     if found.is_empty() {
         brisk_mount::unmount(path, lazy)?;
     }
-    for session in found {
-        end_session(&session.key, lazy)?;
-    }
+    end_sessions(&found, lazy)?
+        .into_iter()
+        .collect::<Result<(), _>>()?;
     Ok(Answer::Yes)
 }

@@ -12,6 +12,7 @@ use rustix::process::{Pid, getpid};
 use super::guarded_image::{Counted, GuardedImage};
 use super::request::{EndAnswer, JoinAnswer, Joinable, Role};
 use super::state::{NamespaceHandles, State};
+use crate::session::control::{BRIEF, UNUSED};
 use crate::session::log::say;
 use crate::session::members::name_of;
 use crate::session::message::{FAILED, Message, receive_now, send_now};
@@ -69,8 +70,11 @@ impl State {
                 }
             },
             b"join" => return self.let_in(index, &message),
-            b"stat" => self.describe(now),
-            b"end" => self.ask_to_end(message.field(1) == Some(b"lazy")),
+            b"stat" => self.describe(now, message.field(1) == Some(BRIEF.as_bytes())),
+            b"end" => {
+                let is_lazy = message.field(1) == Some(b"lazy");
+                self.ask_to_end(is_lazy, message.field(2) == Some(UNUSED.as_bytes()))
+            }
             _ => return false,
         };
         let sent = match (answer, self.peers.get(index)) {
@@ -126,8 +130,9 @@ impl State {
         sent.is_ok()
     }
 
-    /// Describes the session, in fields of the form `name=value`.
-    fn describe(&mut self, now: Instant) -> io::Result<Vec<Vec<u8>>> {
+    /// Describes the session, in fields of the form `name=value`. If it should be `brief`, not its programs, but how to find
+    /// them: looking for them takes longer than all else, and whoever asks many guardians looks once for all.
+    fn describe(&mut self, now: Instant, brief: bool) -> io::Result<Vec<Vec<u8>>> {
         let since = self.since.duration_since(UNIX_EPOCH);
         let since = since.map_or(0, |since| since.as_secs());
         let mut fields = vec![
@@ -167,6 +172,10 @@ impl State {
             fields.push(format!("restarts={restarts}").into_bytes());
             fields.extend(counts);
         }
+        if brief {
+            fields.extend(self.members.describe()?);
+            return Ok(fields);
+        }
         for pid in self.members.list()?.into_iter().take(MOST_LISTED) {
             fields.push(format!("program={pid} {}", name_of(pid)).into_bytes());
         }
@@ -190,20 +199,26 @@ impl State {
         }
     }
 
-    /// Ends the session as requested, or says which programs use it.
-    fn ask_to_end(&mut self, lazy: bool) -> io::Result<Vec<Vec<u8>>> {
-        let programs = self.members.list()?;
+    /// Ends the session as requested, or says which programs use it. `unused`: the peer has just looked for programs, and found
+    /// none.
+    fn ask_to_end(&mut self, lazy: bool, unused: bool) -> io::Result<Vec<Vec<u8>>> {
+        // Since then a run may have come, but the guardian knows of each.
+        let is_idle = unused && self.program.is_none() && self.lifetime.is_idle();
+        let programs = match is_idle {
+            true => Vec::new(),
+            false => self.members.list()?,
+        };
         let in_use = !programs.is_empty() || self.is_starting();
         let ended = match EndAnswer::to(in_use, lazy, self.shared.is_some()) {
             EndAnswer::Busy => return Ok(busy(&programs)),
             EndAnswer::Unmount => self.shared.as_ref().map(SharedMountPoint::unmount),
             EndAnswer::TakeOut => self.shared.as_ref().map(SharedMountPoint::take_out),
             EndAnswer::EndNow => {
-                self.lifetime.asked_to_end();
+                self.lifetime.asked_to_end(is_idle);
                 None
             }
             EndAnswer::EndWithLast => {
-                self.lifetime.asked_to_end();
+                self.lifetime.asked_to_end(is_idle);
                 self.listener.unlist();
                 None
             }

@@ -41,8 +41,8 @@ impl State {
                     }
                     Err(e) => return Err(e),
                 },
-                Next::Close => {
-                    let obstacle = self.close(now)?;
+                Next::Close { looks } => {
+                    let obstacle = self.close(looks, now)?;
                     if let Some(obstacle) = obstacle {
                         self.lifetime.kept_by(obstacle, now);
                     }
@@ -52,10 +52,13 @@ impl State {
         }
     }
 
-    /// Ends the session, unless there is an obstacle.
-    fn close(&mut self, now: Instant) -> io::Result<Option<Obstacle>> {
-        // A program may have entered the namespaces in another way.
-        match self.members.any() {
+    /// Ends the session, unless there is an obstacle. `looks`: a program may have entered the namespaces in another way.
+    fn close(&mut self, looks: bool, now: Instant) -> io::Result<Option<Obstacle>> {
+        let program = match looks {
+            true => self.members.any(),
+            false => Ok(None),
+        };
+        match program {
             Ok(None) => {}
             Ok(program) => {
                 self.program = program;

@@ -15,8 +15,8 @@ pub(super) enum Next {
     Stay,
     /// It looks for programs, because some may have come or gone: [`Lifetime::looked`].
     Look,
-    /// It ends the session, unless there is an [`Obstacle`].
-    Close,
+    /// It ends the session, unless there is an [`Obstacle`]. `looks`: it looks for programs once more.
+    Close { looks: bool },
     /// The session has ended.
     End,
 }
@@ -54,6 +54,8 @@ pub(super) struct Lifetime {
     idle_since: Option<Instant>,
     /// Whether programs may have come or gone since the guardian last looked.
     stale: bool,
+    /// Whether somebody has just looked at all processes and asked for the end.
+    looked_for: bool,
 }
 
 impl Lifetime {
@@ -62,7 +64,13 @@ impl Lifetime {
             linger,
             idle_since: None,
             stale: false,
+            looked_for: false,
         }
+    }
+
+    /// Whether the session had no program when the guardian last looked, and none can have come since.
+    pub(super) fn is_idle(&self) -> bool {
+        self.idle_since.is_some() && !self.stale
     }
 
     pub(super) fn linger(&self) -> Option<Duration> {
@@ -88,7 +96,9 @@ impl Lifetime {
             return Next::Look;
         }
         match self.idle_since.zip(self.linger) {
-            Some((since, linger)) if now >= since + linger => Next::Close,
+            Some((since, linger)) if now >= since + linger => Next::Close {
+                looks: !self.looked_for,
+            },
             _ => Next::Stay,
         }
     }
@@ -96,6 +106,7 @@ impl Lifetime {
     /// Programs may have come or gone.
     pub(super) fn programs_changed(&mut self) {
         self.stale = true;
+        self.looked_for = false;
     }
 
     /// The guardian has looked for programs. `found`: there is one.
@@ -114,16 +125,22 @@ impl Lifetime {
             *own = linger;
         }
         self.idle_since = None;
+        self.looked_for = false;
     }
 
-    /// Somebody asks for the end: the session must not linger.
-    pub(super) fn asked_to_end(&mut self) {
+    /// Somebody asks for the end: the session must not linger. `looked_for`: that process and the guardian know that no program
+    /// is left.
+    pub(super) fn asked_to_end(&mut self, looked_for: bool) {
         self.linger = Some(Duration::ZERO);
-        self.stale = true;
+        match looked_for {
+            true => self.looked_for = true,
+            false => self.programs_changed(),
+        }
     }
 
     /// The session could not end.
     pub(super) fn kept_by(&mut self, obstacle: Obstacle, now: Instant) {
+        self.looked_for = false;
         match obstacle {
             Obstacle::Program => self.idle_since = None,
             Obstacle::OpenMount => self.idle_since = Some(now + STILL_OPEN),
@@ -171,7 +188,9 @@ mod tests {
         ProgramsChange,
         Looks(bool),
         Joins(Option<Duration>),
-        AskedToEnd,
+        AskedToEnd {
+            looked_for: bool,
+        },
         Kept(Obstacle),
         Is(Use, Next),
         /// Milliseconds from the start.
@@ -182,12 +201,16 @@ mod tests {
     #[test]
     fn a_session_ends_when_its_programs_are_gone_and_its_time_is_over() {
         use Event::{AskedToEnd, Due, Is, Joins, Kept, Left, Looks, ProgramsChange};
-        use Next::{Close, End, Look, Stay};
+        use Next::{End, Look, Stay};
+        const CLOSE: Next = Next::Close { looks: true };
+        const ASKED: Event = AskedToEnd { looked_for: false };
+        const LOOKED_FOR: Event = AskedToEnd { looked_for: true };
+        const AT_ONCE: Next = Next::Close { looks: false };
         type Story<'a> = &'a [(u64, Event)];
         let ended: [(u64, Event); 3] =
             [(0, ProgramsChange), (0, Is(IDLE, Look)), (0, Looks(false))];
         let idle = |more: &[(u64, Event)]| [&ended, more].concat();
-        let stories: [(&str, Option<Duration>, Story<'_>); 16] = [
+        let stories: [(&str, Option<Duration>, Story<'_>); 19] = [
             (
                 "nobody has come",
                 MINUTE,
@@ -205,13 +228,13 @@ mod tests {
                     (0, Is(IDLE, Stay)),
                     (1_000, Left(Some(59_000))),
                     (59_999, Is(IDLE, Stay)),
-                    (60_000, Is(IDLE, Close)),
+                    (60_000, Is(IDLE, CLOSE)),
                 ]),
             ),
             (
                 "it does not linger",
                 NONE,
-                &idle(&[(0, Is(IDLE, Close)), (0, Left(Some(0)))]),
+                &idle(&[(0, Is(IDLE, CLOSE)), (0, Left(Some(0)))]),
             ),
             (
                 "its program has ended, and another lives",
@@ -232,7 +255,7 @@ mod tests {
                     (0, Is(IN_USE, Stay)),
                     (5, Is(IDLE, Look)),
                     (5, Looks(false)),
-                    (5, Is(IDLE, Close)),
+                    (5, Is(IDLE, CLOSE)),
                 ],
             ),
             (
@@ -242,7 +265,7 @@ mod tests {
                     (30_000, ProgramsChange),
                     (30_000, Is(IDLE, Look)),
                     (30_000, Looks(false)),
-                    (60_000, Is(IDLE, Close)),
+                    (60_000, Is(IDLE, CLOSE)),
                 ]),
             ),
             (
@@ -255,7 +278,7 @@ mod tests {
                     (61_000, Is(IDLE, Look)),
                     (61_000, Looks(false)),
                     (120_999, Is(IDLE, Stay)),
-                    (121_000, Is(IDLE, Close)),
+                    (121_000, Is(IDLE, CLOSE)),
                 ]),
             ),
             (
@@ -265,7 +288,7 @@ mod tests {
                     (0, Joins(NONE)),
                     (0, ProgramsChange),
                     (0, Looks(false)),
-                    (0, Is(IDLE, Close)),
+                    (0, Is(IDLE, CLOSE)),
                 ],
             ),
             (
@@ -276,7 +299,7 @@ mod tests {
                     (0, ProgramsChange),
                     (0, Looks(false)),
                     (0, Is(IDLE, Stay)),
-                    (60_000, Is(IDLE, Close)),
+                    (60_000, Is(IDLE, CLOSE)),
                 ],
             ),
             (
@@ -296,22 +319,48 @@ mod tests {
                 "it is asked to end",
                 MINUTE,
                 &[
-                    (0, AskedToEnd),
+                    (0, ASKED),
                     (0, Is(IDLE, Look)),
                     (0, Looks(false)),
-                    (0, Is(IDLE, Close)),
+                    (0, Is(IDLE, CLOSE)),
                 ],
             ),
             (
                 "it is asked to end while programs run",
                 MINUTE,
                 &[
-                    (0, AskedToEnd),
+                    (0, ASKED),
                     (0, Is(IN_USE, Stay)),
                     (9_000, Is(IDLE, Look)),
                     (9_000, Looks(false)),
-                    (9_000, Is(IDLE, Close)),
+                    (9_000, Is(IDLE, CLOSE)),
                 ],
+            ),
+            (
+                "who asks has looked for programs, and it knows of none",
+                MINUTE,
+                &idle(&[(9_000, LOOKED_FOR), (9_000, Is(IDLE, AT_ONCE))]),
+            ),
+            (
+                "the same, but a run has joined and ended since",
+                MINUTE,
+                &idle(&[
+                    (9_000, LOOKED_FOR),
+                    (9_000, Joins(NONE)),
+                    (9_000, ProgramsChange),
+                    (9_000, Is(IDLE, Look)),
+                    (9_000, Looks(false)),
+                    (9_000, Is(IDLE, CLOSE)),
+                ]),
+            ),
+            (
+                "the same, but others were in the way for a moment",
+                MINUTE,
+                &idle(&[
+                    (9_000, LOOKED_FOR),
+                    (9_000, Kept(Obstacle::Lock)),
+                    (9_020, Is(IDLE, CLOSE)),
+                ]),
             ),
             (
                 "a program came by another way",
@@ -328,24 +377,24 @@ mod tests {
                 &idle(&[
                     (0, Kept(Obstacle::Lock)),
                     (0, Due(Some(20))),
-                    (20, Is(IDLE, Close)),
+                    (20, Is(IDLE, CLOSE)),
                     (20, Kept(Obstacle::Peer)),
                     (20, Due(Some(40))),
-                    (40, Is(IDLE, Close)),
+                    (40, Is(IDLE, CLOSE)),
                     (40, Kept(Obstacle::Shortage)),
                     (40, Due(Some(60))),
-                    (60, Is(IDLE, Close)),
+                    (60, Is(IDLE, CLOSE)),
                 ]),
             ),
             (
                 "something in the mount is open",
                 MINUTE,
                 &idle(&[
-                    (60_000, Is(IDLE, Close)),
+                    (60_000, Is(IDLE, CLOSE)),
                     (60_000, Kept(Obstacle::OpenMount)),
                     (60_000, Is(IDLE, Stay)),
                     (60_000, Due(Some(121_000))),
-                    (121_000, Is(IDLE, Close)),
+                    (121_000, Is(IDLE, CLOSE)),
                 ]),
             ),
         ];
@@ -360,7 +409,7 @@ mod tests {
                     ProgramsChange => lifetime.programs_changed(),
                     Looks(found) => lifetime.looked(found, now),
                     Joins(linger) => lifetime.joined(linger),
-                    AskedToEnd => lifetime.asked_to_end(),
+                    AskedToEnd { looked_for } => lifetime.asked_to_end(looked_for),
                     Kept(obstacle) => lifetime.kept_by(obstacle, now),
                     Is(used, next) => assert_eq!(lifetime.next(used, now), next, "{told}"),
                     Due(ms) => {

@@ -310,7 +310,7 @@ fn described(message: Message) -> String {
         }
         b"session" => {
             assert_eq!(count, 0);
-            let status = parse(KEY.to_owned(), message);
+            let (status, _) = parse(KEY.to_owned(), message);
             assert_eq!(status.guardian, getpid().as_raw_nonzero().get());
             assert_eq!(status.images.len(), 1);
             let image = &status.images[0];
