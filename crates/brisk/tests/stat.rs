@@ -1,4 +1,4 @@
-//! `brisk stat` and `brisk umount` where images have changed and there are many sessions.
+//! `brisk stat` and `brisk umount` where images have changed, processes were killed, and there are many sessions.
 
 mod staging;
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use staging::documented::assert_documented;
-use staging::{Stage, each_user, each_world};
+use staging::{Stage, each_user, each_world, watched};
 
 type Said = (Option<i32>, String, String);
 
@@ -64,6 +64,15 @@ fn stat(stage: &Stage, path: &[&str]) -> Vec<Value> {
         assert_documented("stat", &out);
     }
     sessions
+}
+
+/// The names of the files of sessions.
+fn files(stage: &Stage) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(stage.runtime().join("brisk")) else {
+        return Vec::new();
+    };
+    let names = entries.map(|entry| entry.unwrap().file_name());
+    names.map(|name| name.into_string().unwrap()).collect()
 }
 
 fn kill(stage: &Stage, names: &[&str], signal: Signal) {
@@ -196,6 +205,70 @@ fn a_session_of_a_deleted_image_ends_by_the_name_that_its_user_knows() {
     });
 }
 
+/// The processes of all sessions are killed at once, so nobody is left to remove anything.
+#[test]
+fn what_killed_sessions_have_left_is_removed_by_whoever_comes_next() {
+    each_world(|stage| {
+        let all = ["brisk-guardian", "brisk-server", "mount-watchdog"];
+        for next in [
+            ["stat"].as_slice(),
+            &["umount", "--all"],
+            &["umount", "0.img"],
+        ] {
+            for number in 0..5 {
+                let image = format!("{number}.img");
+                stage.pack(&image);
+                start(stage, &image);
+            }
+            for name in all {
+                stage.wait_for_processes(name, 5);
+            }
+            // None of them sees the end of another.
+            kill(stage, &all, Signal::STOP);
+            kill(stage, &all, Signal::KILL);
+            for name in all {
+                stage.wait_for_processes(name, 0);
+            }
+            assert!(files(stage).len() >= 10, "{:?}", files(stage));
+            let (code, _, err) = brisk(stage, next);
+            assert!(matches!(code, Some(1 | 2)), "{next:?}: {err}");
+            stage.assert_nothing_left(Duration::from_secs(10));
+        }
+    });
+}
+
+/// A niceness that cannot be taken back is a line in the log of the session.
+#[test]
+fn the_logs_of_the_last_ten_sessions_stay_until_all_are_ended() {
+    watched(|| {
+        let stage = Stage::new(1000);
+        for number in 0..14 {
+            let at = place(&stage, &format!("at{number}"));
+            let run = stage.brisk(&["run", "app.img", "--linger", "0", "--at"]);
+            let mut nice = Command::new("nice");
+            nice.args(["-n", "5"])
+                .arg(run.get_program())
+                .args(run.get_args());
+            nice.arg(at)
+                .args(["--", "bin/app", "true"])
+                .current_dir(stage.path(""));
+            nice.env("XDG_RUNTIME_DIR", stage.runtime());
+            assert_eq!(said(&nice.output().unwrap()), printed(""));
+        }
+        stage.assert_no_process(Duration::from_secs(10));
+        // The guardian of the last one has looked at all others.
+        let logs = files(&stage);
+        assert!(logs.iter().all(|name| name.ends_with(".log")), "{logs:?}");
+        assert!((10..=11).contains(&logs.len()), "{logs:?}");
+        assert_eq!(stat(&stage, &[]), Vec::<Value>::new());
+        assert_eq!(files(&stage).len(), 10);
+        let ended = brisk(&stage, &["umount", "--all"]);
+        let err = "there is no session to end\n".to_owned();
+        assert_eq!(ended, (Some(1), String::new(), err));
+        assert_eq!(files(&stage), Vec::<String>::new());
+    });
+}
+
 #[test]
 fn many_sessions_are_listed_and_end_at_once() {
     const SESSIONS: usize = 40;
@@ -248,6 +321,7 @@ fn many_sessions_are_listed_and_end_at_once() {
         assert_eq!(stat(stage, &[]).len(), 1);
         go(program);
         assert_eq!(brisk(stage, &["umount", "--all"]), printed(""));
+        assert_eq!(files(stage), Vec::<String>::new());
         stage.assert_nothing_left(Duration::from_secs(10));
     });
 }

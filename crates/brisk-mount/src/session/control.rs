@@ -29,6 +29,9 @@ const END_WITHIN: Duration = Duration::from_secs(60);
 /// How many guardians are asked at one time at most. Each takes a descriptor.
 const AT_ONCE: u64 = 256;
 
+/// How many logs of sessions that have ended are kept: those of the last in which something went wrong.
+pub(super) const KEPT_LOGS: usize = 10;
+
 /// Asks a guardian to leave its programs to the one who asks, and to say how to find them.
 pub(super) const BRIEF: &str = "brief";
 
@@ -135,7 +138,8 @@ impl OperationStatus {
     }
 }
 
-/// The calling user's sessions. It also unmounts what is left of those whose processes were all killed.
+/// The calling user's sessions. It also removes what is left of those that have ended, and unmounts what is left of those
+/// whose processes were all killed.
 ///
 /// # Errors
 ///
@@ -164,7 +168,20 @@ pub fn sessions() -> Result<Vec<SessionStatus>> {
         // If that fails, a later look or run tries again.
         remove_dead_mounts(&served).ok();
     }
+    directory.sweep(KEPT_LOGS, true).map_err(io)?;
     Ok(found)
+}
+
+/// Removes the logs of the calling user's sessions that have ended.
+///
+/// # Errors
+///
+/// As [`sessions`].
+pub fn remove_logs() -> Result<()> {
+    let failed = |cause| Error::new(Action::Look, cause);
+    let directory = Directory::open().map_err(failed)?;
+    let swept = directory.sweep(0, false);
+    swept.map_err(|e| failed(Cause::io("clear the directory of sessions", e)))
 }
 
 /// Asks all of these guardians at once, and looks once at all processes for the programs of their sessions.

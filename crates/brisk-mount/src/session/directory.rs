@@ -4,6 +4,9 @@
 //! another user has made that name in `/tmp`, it is `/tmp/brisk-UID.RANDOM`. Each session has files there. On
 //! `KEY.sock` its guardian listens. A process holds `KEY.lock` while it makes or ends the session. `KEY.log` stays
 //! if something went wrong. Where the system refuses namespaces, `KEY.mnt` is a directory to mount on.
+//!
+//! The directory is often in memory. So whoever lists sessions removes what those have left whose processes were killed, and
+//! guardians remove all but the last logs.
 
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
@@ -26,6 +29,9 @@ use rustix::process::{Uid, geteuid};
 use crate::error::Cause;
 use crate::owner::is_own;
 use crate::private_directory::open_private;
+
+/// The files of a session, by their last names.
+const KINDS: [&str; 4] = ["lock", "log", "mnt", "sock"];
 
 /// How many connections may wait to be accepted. With more, `connect` waits.
 const BACKLOG: i32 = 128;
@@ -153,7 +159,7 @@ impl Directory {
         Ok(Some(socket))
     }
 
-    /// The file for errors of the session's own processes.
+    /// The file for errors of the session's own processes. As long as one of them has it, it is locked.
     pub(super) fn log(&self, key: &str) -> io::Result<OwnedFd> {
         if !self.is_there {
             return self.fd.try_clone();
@@ -164,12 +170,33 @@ impl Directory {
             | OFlags::TRUNC
             | OFlags::NOFOLLOW
             | OFlags::CLOEXEC;
-        Ok(openat(
+        let log = openat(
             &self.fd,
             format!("{key}.log"),
             flags,
             Mode::RUSR | Mode::WUSR,
-        )?)
+        )?;
+        // Others hold it only for the moment of a look: see `has_log_in_use`.
+        while let Err(e) = flock(&log, FlockOperation::LockShared) {
+            if e != Errno::INTR {
+                return Err(e.into());
+            }
+        }
+        Ok(log)
+    }
+
+    /// Whether a process of the session `key` lives, as far as its log tells.
+    fn has_log_in_use(&self, key: &str) -> io::Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let log = match openat(&self.fd, format!("{key}.log"), flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(false),
+            log => log?,
+        };
+        match flock(&log, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(false),
+            Err(Errno::WOULDBLOCK) => Ok(true),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Makes a directory to mount on, if the user named none. It is removed with the session's other files.
@@ -257,11 +284,8 @@ impl Directory {
             Ok(stat) if stat.st_size == 0 => self.remove(key, "log")?,
             _ => {}
         }
-        match unlinkat(&self.fd, format!("{key}.mnt"), AtFlags::REMOVEDIR) {
-            // Something may still be mounted on it, or again.
-            Ok(()) | Err(Errno::NOENT | Errno::BUSY) => {}
-            Err(e) => return Err(e.into()),
-        }
+        // Something may still be mounted there, or again.
+        self.keeps_place(key)?;
         self.remove(key, "lock")?;
         lock.release()
     }
@@ -271,6 +295,53 @@ impl Directory {
     pub(super) fn abandon(&self, key: &str, lock: Lock) -> io::Result<()> {
         self.remove(key, "lock")?;
         lock.release()
+    }
+
+    /// Removes what sessions have left of which no process lives. Of their logs in which something is, the last `kept` stay.
+    ///
+    /// A socket on which nobody listens tells that all processes of its session were killed, and that a mount may be left. So with
+    /// `sockets`, the caller has looked for such mounts. Otherwise these sessions keep their files.
+    pub(super) fn sweep(&self, kept: usize, sockets: bool) -> io::Result<()> {
+        if !self.is_there {
+            return Ok(());
+        }
+        let spared = if sockets { Vec::new() } else { self.keys()? };
+        let mut logs = Vec::new();
+        for key in self.keys_of(&KINDS)? {
+            // Without asking any guardian, because each would wake up.
+            if spared.contains(&key) || self.has_log_in_use(&key)? {
+                continue;
+            }
+            // Somebody makes or ends this session now.
+            let Some(lock) = self.try_lock(&key)? else {
+                continue;
+            };
+            // A guardian of an earlier version of brisk locks no log.
+            if self.connect(&key)?.is_some() || self.keeps_place(&key)? {
+                lock.release()?;
+                continue;
+            }
+            self.clear(&key, lock)?;
+            match statat(&self.fd, format!("{key}.log"), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => logs.push((stat.st_mtime, stat.st_mtime_nsec, key)),
+                Err(Errno::NOENT) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        logs.sort_unstable();
+        let old = logs.len().saturating_sub(kept);
+        logs.iter()
+            .take(old)
+            .try_for_each(|(.., key)| self.remove(key, "log"))
+    }
+
+    /// Removes the directory to mount on, unless something is mounted there.
+    fn keeps_place(&self, key: &str) -> io::Result<bool> {
+        match unlinkat(&self.fd, format!("{key}.mnt"), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(false),
+            Err(Errno::BUSY) => Ok(true),
+            Err(e) => Err(e.into()),
+        }
     }
 
     fn remove(&self, key: &str, kind: &str) -> io::Result<()> {
@@ -285,12 +356,20 @@ impl Directory {
 
     /// The keys of the sessions that have a socket, sorted.
     pub(super) fn keys(&self) -> io::Result<Vec<String>> {
+        self.keys_of(&["sock"])
+    }
+
+    /// The keys of the files of these kinds, sorted, each once.
+    fn keys_of(&self, kinds: &[&str]) -> io::Result<Vec<String>> {
         let mut keys = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            keys.extend(name.strip_suffix(".sock").map(str::to_owned));
+            let parts = name.rsplit_once('.');
+            let parts = parts.filter(|(_, kind)| kinds.contains(kind));
+            keys.extend(parts.map(|(key, _)| key.to_owned()));
         }
         keys.sort_unstable();
+        keys.dedup();
         Ok(keys)
     }
 }
@@ -365,6 +444,77 @@ mod tests {
         let again = directory.try_lock("k").expect("a file");
         assert!(again.is_some());
         assert_eq!(directory.keys().expect("a list"), Vec::<String>::new());
+    }
+
+    /// The names in a directory, sorted.
+    fn names(path: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(path).expect("a directory");
+        let names = entries.map(|entry| entry.expect("a name").file_name());
+        let mut names: Vec<_> = names
+            .map(|name| name.into_string().expect("text"))
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn only_what_no_process_has_is_swept_away() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("brisk");
+        let directory = Directory::open_at(&path).expect("made");
+        let listen = |key: &str| {
+            let lock = directory.lock(key).expect("free");
+            let socket = directory.listen(key, &lock).expect("made");
+            lock.release().expect("ours");
+            socket
+        };
+        // One that lives, one that ends with its last program, one that is being made, one of an earlier version, and one whose
+        // processes were killed.
+        let living = (listen("living"), directory.log("living").expect("made"));
+        let lazy = directory.log("lazy").expect("made");
+        let made = directory.lock("made").expect("free");
+        let earlier = listen("earlier");
+        std::fs::write(path.join("earlier.log"), "something\n").expect("room");
+        drop((listen("killed"), directory.log("killed").expect("made")));
+        std::fs::create_dir(path.join("killed.mnt")).expect("room");
+        // No file of a session.
+        std::fs::write(path.join("note.txt"), "").expect("room");
+        let of_killed = ["killed.lock", "killed.log", "killed.mnt", "killed.sock"];
+        directory.sweep(0, false).expect("swept");
+        assert!(of_killed.iter().all(|name| path.join(name).exists()));
+        directory.sweep(0, true).expect("swept");
+        let of_earlier = ["earlier.lock", "earlier.log", "earlier.sock"];
+        let of_others = [
+            "lazy.log",
+            "living.lock",
+            "living.log",
+            "living.sock",
+            "made.lock",
+            "note.txt",
+        ];
+        assert_eq!(names(&path), [&of_earlier[..], &of_others].concat());
+        drop((living, lazy, earlier));
+        made.release().expect("ours");
+        directory.sweep(0, true).expect("swept");
+        assert_eq!(names(&path), ["note.txt"]);
+    }
+
+    #[test]
+    fn the_last_logs_in_which_something_is_stay() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("brisk");
+        let directory = Directory::open_at(&path).expect("made");
+        for (second, key) in (0u64..).zip(["c", "a", "d", "b"]) {
+            std::fs::write(path.join(format!("{key}.log")), "something\n").expect("room");
+            let log = std::fs::File::open(path.join(format!("{key}.log"))).expect("made");
+            let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second);
+            log.set_modified(time).expect("ours");
+        }
+        std::fs::write(path.join("empty.log"), "").expect("room");
+        directory.sweep(2, false).expect("swept");
+        assert_eq!(names(&path), ["b.log", "d.log"]);
+        directory.sweep(0, true).expect("swept");
+        assert_eq!(names(&path), Vec::<String>::new());
     }
 
     #[test]

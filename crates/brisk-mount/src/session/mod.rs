@@ -51,7 +51,8 @@ pub use guardian::rehearsal;
 
 pub(crate) use bound_tree::BoundTree;
 pub use control::{
-    FileState, ImageStatus, OperationStatus, SessionStatus, end_session, end_sessions, sessions,
+    FileState, ImageStatus, OperationStatus, SessionStatus, end_session, end_sessions, remove_logs,
+    sessions,
 };
 pub(crate) use dev_fuse::{is_fuse, mount_channel};
 pub(crate) use layout::Layout;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use brisk_mount::{end_sessions, image_is_mounted, sessions, with_reasons};
+use brisk_mount::{end_sessions, image_is_mounted, remove_logs, sessions, with_reasons};
 
 use crate::answer::Answer;
 use crate::messages::{count, say, warn};
@@ -20,7 +20,8 @@ pub struct Args {
     #[arg(required_unless_present = "all")]
     path: Option<PathBuf>,
 
-    /// Ends all sessions of the user, and unmounts what brisk mount has mounted for this user, except with --kernel.
+    /// Ends all sessions of the user, and unmounts what brisk mount has mounted for this user, except with --kernel. Also removes
+    /// the logs of sessions that have ended.
     #[arg(short, long, conflicts_with = "path")]
     all: bool,
 
@@ -41,6 +42,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 fn end_all(lazy: bool) -> anyhow::Result<Answer> {
     let found = sessions()?;
     let ended = end_sessions(&found, lazy)?;
+    remove_logs()?;
     if found.is_empty() {
         say("there is no session to end");
         return Ok(Answer::No);

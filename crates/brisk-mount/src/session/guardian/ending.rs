@@ -131,13 +131,21 @@ impl State {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        // A lack of descriptors may be why the session ends, and removing its files needs some.
-        self.peers.clear();
+        // A lack of descriptors may be why the session ends, and removing its files needs some. Peers stay connected until this
+        // process ends: then those who wait for the end find nothing of the session.
         self.images.clear();
         self.namespaces = None;
         self.program = None;
         if has_files && let Err(e) = self.listener.lock_and_clear() {
             say(&format!("the session's files cannot be removed: {e}"));
+        }
+        // Whoever asks for the end of sessions does it once for all of them.
+        if !self.lifetime.is_asked()
+            && let Err(e) = self.listener.sweep()
+        {
+            say(&format!(
+                "what other sessions have left cannot be removed: {e}"
+            ));
         }
     }
 

@@ -56,6 +56,8 @@ pub(super) struct Lifetime {
     stale: bool,
     /// Whether somebody has just looked at all processes and asked for the end.
     looked_for: bool,
+    /// Whether somebody has asked for the end.
+    is_asked: bool,
 }
 
 impl Lifetime {
@@ -65,12 +67,18 @@ impl Lifetime {
             idle_since: None,
             stale: false,
             looked_for: false,
+            is_asked: false,
         }
     }
 
     /// Whether the session had no program when the guardian last looked, and none can have come since.
     pub(super) fn is_idle(&self) -> bool {
         self.idle_since.is_some() && !self.stale
+    }
+
+    /// Whether somebody has asked for the end.
+    pub(super) fn is_asked(&self) -> bool {
+        self.is_asked
     }
 
     pub(super) fn linger(&self) -> Option<Duration> {
@@ -132,6 +140,7 @@ impl Lifetime {
     /// is left.
     pub(super) fn asked_to_end(&mut self, looked_for: bool) {
         self.linger = Some(Duration::ZERO);
+        self.is_asked = true;
         match looked_for {
             true => self.looked_for = true,
             false => self.programs_changed(),

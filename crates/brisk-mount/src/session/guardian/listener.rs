@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 
 use super::shortage::is_shortage;
+use crate::session::control::KEPT_LOGS;
 use crate::session::directory::{Directory, Lock};
 use crate::session::log::say;
 
@@ -101,5 +102,10 @@ impl Listener {
     pub(super) fn lock_and_clear(&self) -> io::Result<()> {
         let lock = self.directory.lock(&self.key)?;
         self.clear(lock)
+    }
+
+    /// Removes the logs of sessions that have ended, but for the last ones.
+    pub(super) fn sweep(&self) -> io::Result<()> {
+        self.directory.sweep(KEPT_LOGS, false)
     }
 }
