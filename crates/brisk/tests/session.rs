@@ -1185,7 +1185,9 @@ fn a_session_that_ends_lazily_ends_with_its_programs_and_is_not_joined() {
         assert_eq!(lazy, (Some(0), String::new(), String::new()));
         assert_eq!(stat(stage).1, serde_json::json!([]));
         assert_eq!(said(&stage.sh("exit 0")).0, Some(0));
-        assert_eq!(stage.processes("brisk-guardian").len(), 2);
+        // In the user's own world, the old one may be gone by now: nothing in its mount is open.
+        let guardians = stage.processes("brisk-guardian");
+        assert!(guardians.iter().any(|guardian| !old.contains(guardian)));
         assert_eq!(said(&go(child)).1, "same\n");
         let deadline = Instant::now() + Duration::from_secs(10);
         while stage.processes("brisk-guardian").contains(&old[0]) {

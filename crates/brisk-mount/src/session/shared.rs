@@ -7,6 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use brisk_image::verity::Verity;
@@ -45,6 +46,9 @@ use crate::mount_table::{mounted_on, mounts};
 use crate::namespace::is_privileged;
 use crate::open::open_null;
 use crate::syscalls::start_detached;
+
+/// How long a mount may be without a server before its guardian unmounts it.
+const ENDING: Duration = Duration::from_millis(100);
 
 /// How soon the kernel says that nobody serves a mount.
 const DEAD_WITHIN: Timespec = Timespec {
@@ -302,7 +306,13 @@ pub(super) fn remove_dead_mounts(kept: &[&Path]) -> Result<(), Cause> {
             && !kept.contains(&&*entry.target)
     });
     let places: Vec<_> = own.map(|entry| entry.target).collect();
-    for place in dead_of(&places)? {
+    let mut dead = dead_of(&places)?;
+    if !dead.is_empty() {
+        // One whose guardian is just about to unmount it looks the same, and a new one may be mounted there right after.
+        thread::sleep(ENDING);
+        dead = dead_of(&dead)?;
+    }
+    for place in dead {
         SharedMountPoint::of(place).take_out()?;
     }
     Ok(())
