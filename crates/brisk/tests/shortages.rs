@@ -255,7 +255,7 @@ fn a_full_disk_leaves_the_old_file_and_no_other() {
                 code: 2,
             },
             Full {
-                command: "trace app.img --at at -q -o disk/app.profile -- cat tree/text",
+                command: "trace app.img --at at -q -o disk/app.profile -- cat at/text",
                 replaces: &["app.profile"],
                 left: Some(0),
                 code: 125,
