@@ -26,6 +26,14 @@ impl FileIdentity {
         self.0
     }
 
+    /// Whether nobody has written to the file or cut it since it had this identity. It may have another name by now, or none.
+    pub(crate) fn has_contents_of(self, earlier: Self) -> bool {
+        let [device, inode, size, seconds, nanoseconds, ..] = self.0;
+        earlier
+            .0
+            .starts_with(&[device, inode, size, seconds, nanoseconds])
+    }
+
     /// Reads what [`fmt::Display`] writes.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let numbers = text.split(' ').map(str::parse);

@@ -20,13 +20,38 @@ pub fn exit(error: clap::Error) -> ! {
         Some("replay") => arguments.iter().any(|argument| argument == "--"),
         _ => false,
     };
-    let error = advised(error, &arguments);
+    let error = said_plainly(advised(error, &arguments));
     if !error.use_stderr() || !starts_program {
         error.exit();
     }
     // There is no other place to report a failure.
     error.print().ok();
     std::process::exit(BEFORE_PROGRAM)
+}
+
+/// The same error, with what is allowed in place of what the standard library says of numbers.
+fn said_plainly(error: clap::Error) -> clap::Error {
+    use std::error::Error;
+    let allowed = match error.source().map(ToString::to_string).as_deref() {
+        Some("number would be zero for non-zero type") => "allowed is a number from 1",
+        Some("invalid digit found in string") => "allowed is a number, in digits",
+        _ => return error,
+    };
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let (value, option) = (
+        text(ContextKind::InvalidValue),
+        text(ContextKind::InvalidArg),
+    );
+    clap::Error::raw(
+        ErrorKind::ValueValidation,
+        format!(
+            "invalid value '{}' for '{option}': {allowed}\n",
+            shown(&value)
+        ),
+    )
 }
 
 /// The same error, with what to type instead. `arguments` begin with the verb.

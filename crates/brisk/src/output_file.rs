@@ -14,6 +14,12 @@ use crate::names::shown;
 /// `option` names another one.
 pub fn check_output(output: &Path, option: &str) -> anyhow::Result<()> {
     let name = shown(output);
+    if output == Path::new("-") {
+        bail!(
+            "cannot write to standard output, because what brisk writes appears whole, as a file; name one with {option} (./- is \
+             a file that is called -)"
+        );
+    }
     if output.is_dir() {
         bail!("cannot write {name}: it is a directory; name a file with {option}");
     }

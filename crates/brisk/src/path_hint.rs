@@ -50,7 +50,7 @@ pub fn with_program(
     in_root: bool,
 ) -> anyhow::Error {
     let found = match error.kind() {
-        ErrorKind::CommandNotFound => similar(program, |path| is_file(image, path)),
+        ErrorKind::CommandNotFound => similar_in(image, program),
         _ => None,
     };
     let Some(mut path) = found else {
@@ -85,13 +85,18 @@ pub fn with_program_of_directory(
 
 /// What to do about `path`, which the image lacks.
 pub fn what_to_name(image: &Image, path: &Path) -> String {
-    match similar(path, |path| is_file(image, path)) {
+    match similar_in(image, path) {
         Some(found) => format!(
             "it has {}: name that, or see what else there is with brisk ls -R",
             shown(found)
         ),
         None => LISTS.to_owned(),
     }
+}
+
+/// A file of the image that `path` may have meant.
+pub fn similar_in(image: &Image, path: &Path) -> Option<PathBuf> {
+    similar(path, |path| is_file(image, path))
 }
 
 fn is_file(image: &Image, path: &Path) -> bool {

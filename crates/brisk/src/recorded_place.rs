@@ -56,6 +56,19 @@ pub fn recorded_place(image: &Image, option: &str) -> anyhow::Result<Option<Path
     Ok(Some(place))
 }
 
+/// What to say of the image if starts would refuse the directory that it records.
+pub fn fault_of_place(image: &Image) -> anyhow::Result<Option<String>> {
+    Ok(image.recorded_place()?.and_then(|place| {
+        let system = system_directory(&place)?;
+        Some(format!(
+            "the image records the place {}, which would cover {} of the system: brisk run refuses that, unless each start \
+             names the place with --at; record a directory of its own",
+            shown(&place),
+            shown(system)
+        ))
+    }))
+}
+
 /// Says what it means for the program that the place of its image does not exist.
 pub fn tell_made(place: &MissingPlace) {
     say(&format!(

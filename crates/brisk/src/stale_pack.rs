@@ -1,8 +1,9 @@
-//! The hot pack of an image that was replaced.
+//! What an image that was replaced has left beside the new one.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use brisk_image::hot_pack::HotPack;
@@ -11,6 +12,35 @@ use brisk_image::{Image, Limits, Work};
 
 use crate::file_kind::FileKind;
 use crate::names::shown;
+
+/// How much a file system's clock may be behind.
+const CLOCK: Duration = Duration::from_millis(20);
+
+/// What to say of the files beside the new image at `path` that are older than `written`: its hash tree, and what a signature
+/// needs. `has_tree`: the new image has a tree, whose root hash replaces the one that is there.
+pub fn older_beside(path: &Path, written: SystemTime, has_tree: bool) -> Option<String> {
+    let mut older = Vec::new();
+    let root_hash = (!has_tree).then_some("roothash");
+    for end in ["verity", "manifest", "minisig"]
+        .into_iter()
+        .chain(root_hash)
+    {
+        let mut beside = OsString::from(path);
+        beside.push(format!(".{end}"));
+        let modified = std::fs::symlink_metadata(&beside).and_then(|found| found.modified());
+        // Clocks of file systems lag by some milliseconds.
+        if modified.is_ok_and(|modified| modified + CLOCK < written) {
+            older.push(shown(&beside));
+        }
+    }
+    (!older.is_empty()).then(|| {
+        format!(
+            "{} {} for the image that was replaced: make new ones with brisk verity and brisk sign, or remove them",
+            older.join(", "),
+            if older.len() == 1 { "was made" } else { "were made" }
+        )
+    })
+}
 
 /// Removes `IMAGE.hot` beside the new image at `path` if its pages are not those of the image. Returns a warning that says
 /// so.
@@ -39,6 +69,15 @@ pub fn remove_stale_pack(path: &Path) -> anyhow::Result<Option<String>> {
         shown(&beside),
         shown(path)
     )))
+}
+
+/// Says that the hot pack behind an image is not behind the new one at `path`.
+pub fn pack_left_behind(path: &Path) -> String {
+    format!(
+        "the hot pack behind the old image is not behind the new one; `brisk hot {} --profile PROFILE` makes one, and so does \
+         repack --profile",
+        shown(path)
+    )
 }
 
 /// Says that the hot pack beside the image at `old` does not fit the image at `new`, which has the same tree. None if there

@@ -292,33 +292,55 @@ fn what_an_entry_cannot_be_is_refused_before_anything_is_packed() {
     assert!(!stage.path("n.img").exists());
     let output = made(&stage, &["pack", "tree", "-o", "n.img", "--env", "A=b"]);
     assert_eq!(output.status.code(), Some(2));
-    // A program that is missing may come later, by --with, so it is only said.
-    let output = made(
-        &stage,
-        &[
-            "pack",
-            "tree",
-            "-q",
-            "-o",
-            "n.img",
-            "--entry",
-            "usr/bin/app",
-        ],
-    );
-    assert_eq!(
-        said(&output),
-        (0, String::new(), "brisk: warning: the entry starts usr/bin/app, which the image lacks; it has bin/app: name that, \
-                            or see what else there is with brisk ls -R\n".to_owned())
-    );
-    let output = made(
-        &stage,
-        &["pack", "tree", "-q", "-o", "n.img", "--entry", "sub/inside"],
-    );
-    assert_eq!(
-        said(&output),
-        (0, String::new(), "brisk: warning: the entry starts sub/inside, which no one may execute; pack it with --chmod \
-                            '/sub/inside=a+x'\n".to_owned())
-    );
+    // What is missing may come later, by --with, so it is only said.
+    symlink("/usr/bin/env", stage.path("tree/bin/outside")).unwrap();
+    symlink("outside", stage.path("tree/bin/further")).unwrap();
+    symlink("../sub/none", stage.path("tree/bin/dead")).unwrap();
+    let lists = "brisk ls -R lists what is there";
+    let starts = |rest: &str| format!("brisk: warning: the entry starts {rest}\n");
+    for (arguments, warning) in [
+        ("--entry bin/app", String::new()),
+        ("--entry bin/further", String::new()),
+        ("--entry sh", String::new()),
+        ("--at /opt/app --entry /opt/app/bin/further", String::new()),
+        (
+            "--entry usr/bin/app",
+            starts("usr/bin/app, which the image lacks; it has bin/app: name that, or see what else there is with brisk ls -R"),
+        ),
+        (
+            "--entry sub/inside",
+            starts("sub/inside, which no one may execute; pack it with --chmod '/sub/inside=a+x'"),
+        ),
+        (
+            "--entry bin/dead",
+            starts(&format!("bin/dead, which the image lacks; {lists}")),
+        ),
+        (
+            "--entry app",
+            starts("app, which brisk run looks up in PATH, and not in the image; the image has bin/app: name that"),
+        ),
+        (
+            "--entry no-such-program",
+            starts(&format!(
+                "no-such-program, which brisk run looks up in PATH, and which is in no directory of PATH here; {lists}"
+            )),
+        ),
+        (
+            "--chdir none --entry bin/app",
+            format!("brisk: warning: the entry starts in none, which is no directory of the image; {lists}\n"),
+        ),
+        (
+            "--at /usr --entry bin/app",
+            "brisk: warning: the image records the place /usr, which would cover /usr of the system: brisk run refuses that, \
+             unless each start names the place with --at; record a directory of its own\n"
+                .to_owned(),
+        ),
+    ] {
+        let pack = ["pack", "tree", "-q", "-o", "n.img"].into_iter();
+        let pack: Vec<_> = pack.chain(arguments.split(' ')).collect();
+        let output = made(&stage, &pack);
+        assert_eq!(said(&output), (0, String::new(), warning), "{arguments}");
+    }
 }
 
 #[test]

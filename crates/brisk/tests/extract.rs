@@ -54,6 +54,13 @@ fn extract_takes_what_matches() {
         "brisk: app.img: nothing matches *.none; brisk ls -R lists what is there\n"
     );
     assert_eq!(
+        sandbox.failure(&[
+            "extract", "app.img", "some", "nosuch", "*.conf", "!bin", "run"
+        ]),
+        "brisk: app.img: nothing matches nosuch; the rest was extracted; brisk ls -R lists what is there\n"
+    );
+    assert!(sandbox.path("some/etc/app.conf").exists());
+    assert_eq!(
         sandbox.failure(&["extract", "app.img", "out"]),
         "brisk: out: the target directory is not empty; name a new one\n"
     );

@@ -461,3 +461,44 @@ fn a_program_starts_in_a_directory_of_the_image() {
         ),
     );
 }
+
+#[test]
+fn what_a_newcomer_types_is_answered_with_what_to_type() {
+    let sandbox = sandbox();
+    sandbox.file("app.tar", b"an archive");
+    for (line, said) in [
+        (
+            "pack app.tar -o new.img",
+            "brisk: app.tar is no directory; if it is a tar archive: brisk pack - -o new.img < app.tar",
+        ),
+        (
+            "pack app.img -o new.img",
+            "brisk: app.img is an image already; brisk repack app.img -o new.img packs its tree again",
+        ),
+        (
+            "pack app -o -",
+            "brisk: cannot write to standard output, because what brisk writes appears whole, as a file; name one with -o \
+             (./- is a file that is called -)",
+        ),
+        (
+            "pack app -o new.img --threads 0",
+            "error: invalid value '0' for '--threads <N>': allowed is a number from 1",
+        ),
+        (
+            "pack app -o new.img --time yesterday",
+            "error: invalid value 'yesterday' for '--time <SECONDS>': allowed is a number, in digits",
+        ),
+        (
+            "auto forget",
+            "brisk: name what to forget, or say --all for everything; brisk auto list shows what is learned",
+        ),
+    ] {
+        assert_says(&sandbox, line, 2, &format!("{said}\n"));
+    }
+    assert_says(
+        &sandbox,
+        "run app.img --at / -- /bin/hello",
+        125,
+        "brisk: --at / would hide all of the system; to make the image the program's root directory, use --root\n",
+    );
+}

@@ -4,6 +4,7 @@ mod sandbox;
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use brisk_image::Codec;
 use sandbox::Sandbox;
@@ -30,6 +31,7 @@ fn a_new_entry_or_place_compresses_nothing() {
     assert_eq!(copied(&sandbox, &["--at", "/opt/new", "--verity"]), 4);
     let new = sandbox.image("new.img");
     assert_eq!(new.recorded_place().unwrap(), Some("/opt/new".into()));
+    fs::remove_file(sandbox.path("new.img.roothash")).unwrap();
     assert_eq!(copied(&sandbox, &[]), 4);
     assert!(sandbox.bytes("new.img") == sandbox.bytes("app.img"));
     assert_eq!(
@@ -146,4 +148,30 @@ fn a_recipe_that_cannot_be_followed_is_told() {
         let recipe = sandbox.image("new.img").recipe().unwrap().unwrap();
         assert_eq!(recipe.compression.codec(), Some(Codec::Zstd), "{name}");
     }
+}
+
+#[test]
+fn what_does_not_fit_the_new_image_is_said() {
+    let sandbox = Sandbox::with_app();
+    sandbox.pack(&["--verity"]);
+    for file in ["app.img.manifest", "app.img.minisig"] {
+        sandbox.file(file, b"of the old image");
+    }
+    let long_ago = SystemTime::now() - Duration::from_secs(60);
+    for file in ["app.img.roothash", "app.img.manifest", "app.img.minisig"] {
+        let file = fs::File::options().append(true).open(sandbox.path(file));
+        file.unwrap().set_modified(long_ago).unwrap();
+    }
+    let repack = ["repack", "app.img", "-q", "-o", "app.img"];
+    let new = |files: &str| {
+        format!(
+            "brisk: warning: {files} for the image that was replaced: make new ones with brisk verity and brisk sign, or remove them\n"
+        )
+    };
+    let outcome = sandbox.run(&[&repack[..], &["--verity"]].concat());
+    let two = new("app.img.manifest, app.img.minisig were made");
+    assert_eq!((outcome.code, outcome.stderr), (0, two));
+    let other = ["repack", "app.img", "-q", "-o", "new.img"];
+    let outcome = sandbox.run(&other);
+    assert_eq!((outcome.code, outcome.stderr), (0, String::new()));
 }

@@ -439,6 +439,31 @@ fn an_image_that_was_written_in_place_has_a_session_of_its_own() {
     });
 }
 
+/// As `cp new.img app.img` does while a program runs: nothing else tells old blocks from new ones.
+#[test]
+fn an_image_that_is_written_to_gives_errors_and_no_mixture() {
+    each_world(|stage| {
+        let child = reader(stage);
+        fs::write(stage.path("tree/noise"), "other").unwrap();
+        stage.pack("new.img");
+        fs::copy(stage.path("new.img"), stage.path("app.img")).unwrap();
+        let (code, out, err) = said(&go(child));
+        assert_ne!(code, Some(0));
+        assert_eq!(out, "");
+        assert!(err.contains("Input/output error"), "{err}");
+        assert!(
+            stage
+                .log()
+                .contains("somebody has written into the file of the image")
+        );
+        let mut new = stage.brisk(&["run", "app.img", "--linger", "600"]);
+        new.args(stage.world())
+            .args(["--", "bin/app", "sh", "-c", "cat $BRISK_TREE/noise"]);
+        let new = said(&new.output().unwrap());
+        assert_eq!(new, (Some(0), "other".to_owned(), String::new()));
+    });
+}
+
 /// Ctrl-C goes to all processes of the terminal, and SIGHUP too when it is closed.
 #[test]
 fn signals_to_the_group_do_not_reach_the_session() {
@@ -1185,7 +1210,7 @@ fn a_session_that_ends_lazily_ends_with_its_programs_and_is_not_joined() {
         assert_eq!(lazy, (Some(0), String::new(), String::new()));
         assert_eq!(stat(stage).1, serde_json::json!([]));
         assert_eq!(said(&stage.sh("exit 0")).0, Some(0));
-        // In the user's own world, the old one may be gone by now: nothing in its mount is open.
+        // At a place that was named, the old one may be gone by now: nothing in its mount is open.
         let guardians = stage.processes("brisk-guardian");
         assert!(guardians.iter().any(|guardian| !old.contains(guardian)));
         assert_eq!(said(&go(child)).1, "same\n");
@@ -1201,6 +1226,36 @@ fn a_session_that_ends_lazily_ends_with_its_programs_and_is_not_joined() {
             (code, sessions.as_array().map(Vec::len)),
             (Some(0), Some(1))
         );
+    });
+}
+
+/// Without `--at`, each session has a place of its own.
+#[test]
+fn programs_see_an_image_to_their_end_after_a_lazy_end() {
+    each_world(|stage| {
+        let start = |script: &str| {
+            let mut run = stage.brisk(&["run", "app.img", "--linger", "600"]);
+            run.args(stage.world())
+                .args(["--", "bin/app", "sh", "-c", script])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            run.spawn().unwrap()
+        };
+        let read = "read go; cmp $BRISK_TREE/noise tree/noise && echo $BRISK_TREE";
+        let children = [start(read), start(read)];
+        stage.wait_for_processes("sh", 2);
+        let lazy = stage.brisk(&["umount", "--lazy", "app.img"]).output();
+        assert_eq!(said(&lazy.unwrap()).0, Some(0));
+        assert_eq!(stat(stage).1, serde_json::json!([]));
+        let third = said(&go(start(read)));
+        let [first, second] = children.map(|child| said(&go(child)));
+        assert_eq!((first.0, &first), (Some(0), &second));
+        assert_eq!(third.0, Some(0), "{third:?}");
+        if stage.in_own_world() {
+            assert_ne!(first.1, third.1);
+        }
+        stage.wait_for_processes("brisk-guardian", 1);
     });
 }
 

@@ -5,6 +5,8 @@
 //! made after all files; and until everything is in place, the directories are open to the
 //! extracting user alone.
 
+#[cfg(feature = "patterns")]
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
@@ -16,6 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+#[cfg(feature = "patterns")]
+use ignore::gitignore::Gitignore;
 use rustix::fs::{
     AtFlags, CWD, Dev, FileType as RawType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
     Uid, XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr, futimens, linkat, lsetxattr,
@@ -30,6 +34,8 @@ use super::inode_reader::{Device, File, Inode, InodeKind, InodeRef};
 use crate::error::{Error, Result};
 use crate::format::PATH_MAX;
 use crate::ordered;
+#[cfg(feature = "patterns")]
+use crate::patterns::patterns;
 use crate::work::Work;
 
 /// Blocks of one file that one thread writes in one go; a longer file is shared among threads.
@@ -43,7 +49,7 @@ const CAPABILITIES: &str = "security.capability";
 pub struct Extractor {
     work: Work,
     #[cfg(feature = "patterns")]
-    select: Option<ignore::gitignore::Gitignore>,
+    select: Option<Selection>,
     owners: bool,
     xattrs: bool,
     privileges: bool,
@@ -69,6 +75,32 @@ pub struct ExtractSummary {
     pub bytes: u64,
     /// What could not be done, each as a sentence for a person.
     pub warnings: Vec<String>,
+    /// The lines of [`Extractor::select`] that nothing in the image matches.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub unmatched: Vec<String>,
+}
+
+/// What to extract.
+#[cfg(feature = "patterns")]
+#[derive(Debug, Clone)]
+struct Selection {
+    all: Gitignore,
+    /// Each line that names something, by itself.
+    each: Vec<(String, Gitignore)>,
+}
+
+#[cfg(feature = "patterns")]
+impl Selection {
+    fn of(lines: &[String]) -> Result<Self> {
+        let all = patterns(lines.iter().map(String::as_str))?;
+        let each = lines
+            .iter()
+            .map(|line| Ok((line.clone(), patterns([line.as_str()])?)));
+        let names = |(_, set): &(_, Gitignore)| set.num_ignores() > 0;
+        let each = each.collect::<Result<Vec<_>>>()?;
+        let each = each.into_iter().filter(names).collect();
+        Ok(Self { all, each })
+    }
 }
 
 impl Default for Extractor {
@@ -117,7 +149,7 @@ impl Extractor {
     pub fn select(mut self, lines: &[String]) -> Result<Self> {
         self.select = match lines {
             [] => None,
-            _ => Some(crate::patterns::patterns(lines.iter().map(String::as_str))?),
+            _ => Some(Selection::of(lines)?),
         };
         Ok(self)
     }
@@ -167,11 +199,18 @@ impl Extractor {
         let root = open_target(target)?;
         let mut listing = Listing::default();
         #[cfg(feature = "patterns")]
+        let unmatched: RefCell<Vec<_>> =
+            RefCell::new(self.select.iter().flat_map(|s| &s.each).collect());
+        #[cfg(feature = "patterns")]
         let selects = |path: &Path, is_directory| {
-            self.select.as_ref().is_none_or(|set| {
+            let matches = |set: &Gitignore| {
                 set.matched_path_or_any_parents(path, is_directory)
                     .is_ignore()
-            })
+            };
+            unmatched.borrow_mut().retain(|(_, set)| !matches(set));
+            self.select
+                .as_ref()
+                .is_none_or(|selection| matches(&selection.all))
         };
         #[cfg(not(feature = "patterns"))]
         let selects = |_: &Path, _| true;
@@ -191,6 +230,10 @@ impl Extractor {
             lost: Mutex::default(),
         };
         let mut summary = ExtractSummary::default();
+        #[cfg(feature = "patterns")]
+        summary
+            .unmatched
+            .extend(unmatched.take().into_iter().map(|(line, _)| line.clone()));
         work.make_directories()?;
         work.write_files(&mut listing.files)?;
         for file in &listing.files {

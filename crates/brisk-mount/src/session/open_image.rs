@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brisk_image::verity::{VerifiedFile, Verity};
 use brisk_image::{Image, OpenOptions};
+use brisk_io::ByteSource;
 use rustix::fs::fstat;
 
 use super::missing_place::MissingPlace;
@@ -126,7 +128,10 @@ impl OpenImage {
         let options = options.offset(self.offset);
         match self.verified {
             Some(verified) => Image::open_verified(verified, &options),
-            None => Image::from_source(self.file, &options),
+            None => {
+                let (file, identity) = (self.file, self.identity);
+                Image::from_source(UnchangedFile { file, identity }, &options)
+            }
         }
     }
 
@@ -144,6 +149,38 @@ impl OpenImage {
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let verified = self.verified.iter().flat_map(|file| file.descriptors());
         std::iter::once(self.file.as_raw_fd()).chain(verified.copied())
+    }
+}
+
+/// A file that can be read until somebody writes into it.
+///
+/// Without a hash tree nothing else tells old bytes from new ones, and a program would get a mixture. A file that was deleted
+/// or replaced is still the same file.
+struct UnchangedFile {
+    file: File,
+    /// What the file was when the session began.
+    identity: FileIdentity,
+}
+
+impl ByteSource for UnchangedFile {
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    /// Looks at the file after the read, so that what it returns was there before any change.
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_bytes_at(offset, buf)?;
+        let now = FileIdentity::of(&fstat(&self.file)?);
+        match now.has_contents_of(self.identity) {
+            true => Ok(read),
+            false => Err(io::Error::other(
+                "somebody has written into the file of the image since it was opened; a new session reads the new one",
+            )),
+        }
+    }
+
+    fn will_read(&self, bytes: Range<u64>) {
+        self.file.will_read(bytes);
     }
 }
 

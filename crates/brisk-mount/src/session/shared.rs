@@ -313,7 +313,7 @@ pub(super) fn remove_dead_mounts(kept: &[&Path]) -> Result<(), Cause> {
         dead = dead_of(&dead)?;
     }
     for place in dead {
-        SharedMountPoint::of(place).take_out()?;
+        SharedMountPoint::of(place, true).take_out()?;
     }
     Ok(())
 }
@@ -423,7 +423,7 @@ impl PendingMount {
         )
         .map_err(|e| Cause::io("make sockets", e))?;
         let channel = self.mount()?;
-        let place = SharedMountPoint::of(self.target.clone());
+        let place = SharedMountPoint::of(self.target.clone(), self.is_named());
         let mut kept = vec![
             theirs.as_raw_fd(),
             directory.fd().as_raw_fd(),
@@ -454,6 +454,11 @@ impl PendingMount {
                 Err(Cause::GuardianFailed { said })
             }
         }
+    }
+
+    /// Whether somebody has named the directory.
+    fn is_named(&self) -> bool {
+        self.image.at.is_some() || !matches!(self.until, MountEnd::Idle(_))
     }
 
     /// Mounts, and returns the channel. Nobody answers requests yet, so nothing in the mount may be touched.

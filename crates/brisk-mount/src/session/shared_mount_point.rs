@@ -21,17 +21,20 @@ pub(super) struct SharedMountPoint {
     /// The mount's device, in the form of `/proc/PID/mountinfo`. Another mount on top of it or in its place
     /// has another device. None if the system did not say.
     device: Option<String>,
+    /// Whether somebody has named the directory. Otherwise only one session has it.
+    pub(super) is_named: bool,
     /// Whether this process mounts and unmounts without `fusermount3`.
     pub(super) privileged: bool,
 }
 
 impl SharedMountPoint {
     /// The mount that is on `target` now.
-    pub(super) fn of(target: PathBuf) -> Self {
+    pub(super) fn of(target: PathBuf, is_named: bool) -> Self {
         let mounted = mounted_on(&target).ok().flatten();
         Self {
             target,
             device: mounted.map(|entry| entry.device),
+            is_named,
             privileged: is_privileged(),
         }
     }

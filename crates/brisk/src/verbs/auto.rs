@@ -93,7 +93,7 @@ struct ListArgs {
 #[derive(Debug, clap::Args)]
 struct ForgetArgs {
     /// The image, directory or program, which need not exist any more. A name without a slash is looked up in PATH, too.
-    #[arg(required_unless_present = "all", value_name = "IMAGE|DIR|PROGRAM")]
+    #[arg(value_name = "IMAGE|DIR|PROGRAM")]
     image: Option<PathBuf>,
 
     /// Forgets everything.
@@ -145,7 +145,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             packs.wait_for_observers(AT_ONCE);
             list(&packs.list()?, args.json)
         }
-        Action::Forget(args) => forget(&packs, args.image.as_deref()),
+        Action::Forget(args) => {
+            ensure!(
+                args.all || args.image.is_some(),
+                "name what to forget, or say --all for everything; brisk auto list shows what is learned"
+            );
+            forget(&packs, args.image.as_deref())
+        }
         Action::Limit(args) => limit(&packs, args),
         Action::Replay(args) => {
             packs.wait_for_observers(AT_ONCE);
@@ -265,7 +271,7 @@ fn on(programs: &[OsString]) -> anyhow::Result<Answer> {
             answer = Answer::Exited(FAILED);
         }
     }
-    if !is_first_in_path(&links) {
+    if !linked_in(&links).is_empty() && !is_first_in_path(&links) {
         say(&format!(
             "put its directory first in PATH, for example in ~/.profile: export PATH={}:\"$PATH\"",
             shown(&links)
@@ -581,6 +587,10 @@ fn limit(packs: &LearnedPacks, args: &LimitArgs) -> anyhow::Result<Answer> {
 fn limit_of(text: &str) -> anyhow::Result<u64> {
     let size = parse_size(text)?;
     let is_without_unit = text.bytes().all(|byte| byte.is_ascii_digit());
+    ensure!(
+        size > 0,
+        "nothing has room in 0 bytes; brisk auto forget --all forgets all that brisk has learned"
+    );
     ensure!(
         size >= LEAST_WITHOUT_UNIT || !is_without_unit,
         "{text} bytes have no room for anything, so brisk would forget all that it has learned; for that there is brisk auto \

@@ -116,14 +116,18 @@ fn extract(args: &Args) -> anyhow::Result<Answer> {
         extractor.extract(&image, &args.target)?
     };
     summary.warnings.iter().for_each(|text| warn(text));
-    let others = summary.files + summary.symlinks + summary.specials;
-    // The target itself counts as a directory.
-    if !args.select.is_empty() && others == 0 && summary.directories <= 1 {
+    if !summary.unmatched.is_empty() {
+        // The target itself counts as a directory.
+        let others = summary.files + summary.symlinks + summary.specials;
+        let rest = match others == 0 && summary.directories <= 1 {
+            true => "",
+            false => "; the rest was extracted",
+        };
         bail!(
-            "{}: nothing matches {}; {}",
+            "{}: nothing matches {}{rest}; {}",
             args.image.image.display(),
-            args.select.join(" "),
-            match &args.select[..] {
+            summary.unmatched.join(" "),
+            match &summary.unmatched[..] {
                 [one] => what_to_name(&image, Path::new(one)),
                 _ => LISTS.to_owned(),
             }

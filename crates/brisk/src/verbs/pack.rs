@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::num::NonZero;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, bail};
 use brisk_image::codec::Bcj;
@@ -20,17 +20,19 @@ use serde::Serialize;
 use super::profile::percent;
 use super::verity::report_behind;
 use crate::answer::Answer;
-use crate::entry::lacks_program;
+use crate::entry::faults_of;
 use crate::entry_args::EntryArgs;
+use crate::file_kind::FileKind;
 use crate::hot_pack_args::{self, BehindArgs};
 use crate::kernel_feature::{self, KernelFeature, KernelVersion};
 use crate::messages::{count, say, warn};
 use crate::names::shown;
 use crate::output_file::{check_no_input, check_output, check_outside};
 use crate::progress::Progress;
+use crate::recorded_place::fault_of_place;
 use crate::shell_word::shell_word;
 use crate::size::parse_size_u32;
-use crate::stale_pack::remove_stale_pack;
+use crate::stale_pack::{older_beside, remove_stale_pack};
 
 /// What to pack, and how.
 // The groups come last: the options after one would stand under its heading.
@@ -269,12 +271,23 @@ struct WrittenImage<'a> {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let started = Instant::now();
+    let (started, at) = (Instant::now(), SystemTime::now());
     check_output(&args.output, "-o")?;
     check_no_input(&args.output, args.hot.inputs())?;
     let writer = args.writer()?;
     let exclude = args.rules.exclude_lines()?;
     let rules = args.tree_rules(&exclude)?;
+    if args.tree.is_file() {
+        let (file, output) = (shown(&args.tree), shown(&args.output));
+        match FileKind::of(&args.tree) {
+            Some(FileKind::Image) => bail!(
+                "{file} is an image already; brisk repack {file} -o {output} packs its tree again"
+            ),
+            _ => bail!(
+                "{file} is no directory; if it is a tar archive: brisk pack - -o {output} < {file}"
+            ),
+        }
+    }
     if !args.is_archive() {
         check_outside(&args.tree, &args.output, &rules)?;
     }
@@ -298,7 +311,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         written.map_err(|e| args.advise(e))?
     };
     note(remove_stale_pack(&args.output)?.as_slice());
-    note(lacking(&args.output)?.as_slice());
+    note(&faults_of_written(&args.output, &summary, at)?);
 
     report(&Written {
         output: &args.output,
@@ -311,13 +324,24 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// What to say of the image at `path`, which was written, if its entry cannot be started.
-pub fn lacking(path: &Path) -> anyhow::Result<Option<String>> {
+/// What to say of the image at `path`, which was written since `started`: why starts by its entry would fail, and what beside
+/// it is of another image.
+pub fn faults_of_written(
+    path: &Path,
+    summary: &Summary,
+    started: SystemTime,
+) -> anyhow::Result<Vec<String>> {
     let image = Image::open(path)?;
-    match image.entry_point()? {
-        Some(entry) => lacks_program(&image, &entry, image.recorded_place()?.as_deref()),
-        None => Ok(None),
-    }
+    let of_entry = match image.entry_point()? {
+        Some(entry) => faults_of(&image, &entry, image.recorded_place()?.as_deref())?,
+        None => Vec::new(),
+    };
+    let others = fault_of_place(&image)?.into_iter().chain(older_beside(
+        path,
+        started,
+        summary.verity.is_some(),
+    ));
+    Ok(of_entry.into_iter().chain(others).collect())
 }
 
 /// An image that was written, and how to report it.

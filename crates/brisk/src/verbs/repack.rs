@@ -2,12 +2,12 @@
 
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, bail};
 use brisk_image::{Image, ImageWriter, Tree, TreeRules};
 
-use super::pack::{CodecArgs, LayoutArgs, Written, lacking, report};
+use super::pack::{CodecArgs, LayoutArgs, Written, faults_of_written, report};
 use crate::answer::Answer;
 use crate::entry_args::EntryArgs;
 use crate::hot_pack_args::BehindArgs;
@@ -16,7 +16,7 @@ use crate::messages::warn;
 use crate::names::shown;
 use crate::output_file::{check_no_input, check_output, is_same};
 use crate::progress::Progress;
-use crate::stale_pack::{pack_of_old_image, remove_stale_pack};
+use crate::stale_pack::{pack_left_behind, pack_of_old_image, remove_stale_pack};
 
 /// Which image to pack again, and how.
 #[derive(Debug, clap::Args)]
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 }
 
 fn repack(args: &Args) -> anyhow::Result<Answer> {
-    let started = Instant::now();
+    let (started, at) = (Instant::now(), SystemTime::now());
     check_output(&args.output, "-o")?;
     check_no_input(&args.output, args.hot.inputs())?;
     let asked = args.codec.writer(&args.layout)?;
@@ -127,6 +127,7 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
     if let Some(entry) = entry {
         writer = writer.entry_point(entry);
     }
+    let had_pack = image.hot_pack().is_ok_and(|pack| pack.is_some());
     let tree = Tree::from_image(&image, &TreeRules::default())?;
     tree.warnings().iter().cloned().for_each(&mut note);
     let progress = Progress::new(Some(tree.bytes()), args.quiet);
@@ -138,12 +139,10 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
         true => None,
         false => pack_of_old_image(&args.image.image, &args.output),
     };
-    let lacking = lacking(&args.output)?;
-    removed
-        .into_iter()
-        .chain(left)
-        .chain(lacking)
-        .for_each(note);
+    let behind = (had_pack && !args.hot.is_given()).then(|| pack_left_behind(&args.output));
+    let faults = faults_of_written(&args.output, &summary, at)?;
+    let all = removed.into_iter().chain(left).chain(behind).chain(faults);
+    all.for_each(note);
     report(&Written {
         output: &args.output,
         summary: &summary,

@@ -294,6 +294,11 @@ impl LocatedImage {
             }
             false => Start::named(&args.command, root),
         };
+        if args.at.as_deref() == Some(Path::new("/")) {
+            bail!(
+                "--at / would hide all of the system; to make the image the program's root directory, use --root"
+            );
+        }
         if start.root && args.kernel {
             bail!(
                 "{}: the entry of the image makes it the root directory, which --kernel cannot; leave out --kernel, or name \

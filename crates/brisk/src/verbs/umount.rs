@@ -25,8 +25,8 @@ pub struct Args {
     #[arg(short, long, conflicts_with = "path")]
     all: bool,
 
-    /// Ends a session when its last program ends, and lets no run join it. Hides a mount at once, even if
-    /// programs use it; the kernel lets go of the image when the last of them ends.
+    /// Ends a session when its last program ends, and lets no run join it. Hides a mount in a directory that you named at
+    /// once, even if programs use it; the kernel lets go of the image when the last of them ends.
     #[arg(short, long)]
     lazy: bool,
 }

@@ -10,7 +10,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, getpid};
 
 use super::guarded_image::{Counted, GuardedImage};
-use super::request::{EndAnswer, JoinAnswer, Joinable, Role};
+use super::request::{EndAnswer, JoinAnswer, Joinable, Role, Seen};
 use super::state::{NamespaceHandles, State};
 use crate::session::control::{BRIEF, UNUSED};
 use crate::session::log::say;
@@ -209,7 +209,12 @@ impl State {
             false => self.members.list()?,
         };
         let in_use = !programs.is_empty() || self.is_starting();
-        let ended = match EndAnswer::to(in_use, lazy, self.shared.is_some()) {
+        let seen = match &self.shared {
+            None => Seen::InNamespaces,
+            Some(place) if place.is_named => Seen::AtNamedPlace,
+            Some(_) => Seen::AtOwnPlace,
+        };
+        let ended = match EndAnswer::to(in_use, lazy, seen) {
             EndAnswer::Busy => return Ok(busy(&programs)),
             EndAnswer::Unmount => self.shared.as_ref().map(SharedMountPoint::unmount),
             EndAnswer::TakeOut => self.shared.as_ref().map(SharedMountPoint::take_out),

@@ -148,7 +148,7 @@ impl Stage {
             handle: MountHandle::Root(root),
             servers,
         };
-        let shared = bit(0).then(|| SharedMountPoint::of(self.directory.clone()));
+        let shared = bit(0).then(|| SharedMountPoint::of(self.directory.clone(), bit(1)));
         let built = bit(1).then(NamespaceHandles::of_this_process).transpose()?;
         Ok(State {
             listener: Listener::new(directory, KEY.to_owned(), socket),

@@ -91,16 +91,26 @@ pub(super) enum EndAnswer {
     EndWithLast,
 }
 
+/// Where programs see the images of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// In its namespaces.
+    InNamespaces,
+    /// AtOwnPlace, at a place that only this session has.
+    AtOwnPlace,
+    /// AtOwnPlace, at a place that somebody has named, so that later ones may need it.
+    AtNamedPlace,
+}
+
 impl EndAnswer {
-    /// `in_use`: programs run or are about to start. `lazy`: the end may come later. `for_all`: the images
-    /// are mounted for all programs.
-    pub(super) fn to(in_use: bool, lazy: bool, for_all: bool) -> Self {
-        match (in_use, lazy, for_all) {
+    /// `in_use`: programs run or are about to start. `lazy`: the end may come later.
+    pub(super) fn to(in_use: bool, lazy: bool, seen: Seen) -> Self {
+        match (in_use, lazy, seen) {
             (true, false, _) => Self::Busy,
-            (_, true, true) => Self::TakeOut,
-            (_, true, false) => Self::EndWithLast,
-            (false, false, true) => Self::Unmount,
-            (false, false, false) => Self::EndNow,
+            (_, true, Seen::AtNamedPlace) => Self::TakeOut,
+            (_, true, _) => Self::EndWithLast,
+            (false, false, Seen::InNamespaces) => Self::EndNow,
+            (false, false, _) => Self::Unmount,
         }
     }
 }
@@ -150,21 +160,23 @@ mod tests {
 
     #[test]
     fn a_session_in_use_ends_only_lazily() {
-        for (in_use, lazy, for_all, answer) in [
-            (false, false, false, EndAnswer::EndNow),
-            (false, false, true, EndAnswer::Unmount),
-            (false, true, false, EndAnswer::EndWithLast),
-            (false, true, true, EndAnswer::TakeOut),
-            (true, false, false, EndAnswer::Busy),
-            (true, false, true, EndAnswer::Busy),
-            (true, true, false, EndAnswer::EndWithLast),
-            (true, true, true, EndAnswer::TakeOut),
+        use Seen::{AtNamedPlace, AtOwnPlace, InNamespaces};
+        for (in_use, lazy, seen, answer) in [
+            (false, false, InNamespaces, EndAnswer::EndNow),
+            (false, false, AtOwnPlace, EndAnswer::Unmount),
+            (false, false, AtNamedPlace, EndAnswer::Unmount),
+            (false, true, InNamespaces, EndAnswer::EndWithLast),
+            (false, true, AtOwnPlace, EndAnswer::EndWithLast),
+            (false, true, AtNamedPlace, EndAnswer::TakeOut),
+            (true, false, InNamespaces, EndAnswer::Busy),
+            (true, false, AtOwnPlace, EndAnswer::Busy),
+            (true, false, AtNamedPlace, EndAnswer::Busy),
+            (true, true, InNamespaces, EndAnswer::EndWithLast),
+            (true, true, AtOwnPlace, EndAnswer::EndWithLast),
+            (true, true, AtNamedPlace, EndAnswer::TakeOut),
         ] {
-            let found = EndAnswer::to(in_use, lazy, for_all);
-            assert_eq!(
-                found, answer,
-                "in use {in_use}, lazy {lazy}, for all {for_all}"
-            );
+            let found = EndAnswer::to(in_use, lazy, seen);
+            assert_eq!(found, answer, "in use {in_use}, lazy {lazy}, {seen:?}");
         }
     }
 }
