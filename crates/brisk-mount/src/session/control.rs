@@ -311,6 +311,9 @@ fn ended(guardian: &OwnedFd, answer: Answer, lazy: bool, until: Instant) -> Resu
     match wait(guardian, until).and_then(|()| receive(guardian)) {
         Ok(None) => Ok(()),
         Ok(Some(_)) => Err(unreachable(Errno::PROTO)),
+        Err(Errno::TIMEDOUT) => Err(failed(Cause::Unmountable {
+            said: "it still serves a program in another mount namespace, such as a container, and ends with that".to_owned(),
+        })),
         Err(e) => Err(unreachable(e)),
     }
 }

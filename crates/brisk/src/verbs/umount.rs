@@ -1,6 +1,9 @@
 //! `brisk umount`: ends a mount, or a session.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use brisk_mount::{end_sessions, image_is_mounted, remove_logs, sessions, with_reasons};
@@ -8,6 +11,9 @@ use brisk_mount::{end_sessions, image_is_mounted, remove_logs, sessions, with_re
 use crate::answer::Answer;
 use crate::messages::{count, say, warn};
 use crate::names::shown;
+
+/// How long the end of a session takes without a word.
+const SILENT: Duration = Duration::from_secs(3);
 
 /// What to end.
 #[derive(Debug, clap::Args)]
@@ -41,7 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 /// Ends all sessions. Those that cannot end do not keep the others from it.
 fn end_all(lazy: bool) -> anyhow::Result<Answer> {
     let found = sessions()?;
-    let ended = end_sessions(&found, lazy)?;
+    let ended = told_to_wait(|| end_sessions(&found, lazy))?;
     remove_logs()?;
     if found.is_empty() {
         say("there is no session to end");
@@ -77,8 +83,21 @@ fn end(path: &Path, lazy: bool) -> anyhow::Result<Answer> {
     if found.is_empty() {
         brisk_mount::unmount(path, lazy)?;
     }
-    end_sessions(&found, lazy)?
+    told_to_wait(|| end_sessions(&found, lazy))?
         .into_iter()
         .collect::<Result<(), _>>()?;
     Ok(Answer::Yes)
+}
+
+/// Says what `work` waits for, if it takes long.
+fn told_to_wait<T>(work: impl FnOnce() -> T) -> T {
+    let (working, ends) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        if let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(SILENT) {
+            say("waiting for a session to end; a program in another mount namespace may still use its image");
+        }
+    });
+    let result = work();
+    drop(working);
+    result
 }
