@@ -32,7 +32,6 @@ use super::file_reader::FileReader;
 use super::image::Image;
 use super::inode_reader::{Device, File, Inode, InodeKind, InodeRef};
 use crate::error::{Error, Result};
-use crate::format::PATH_MAX;
 use crate::ordered;
 #[cfg(feature = "patterns")]
 use crate::patterns::patterns;
@@ -380,11 +379,6 @@ impl Listing {
             let entry = entry?;
             let depth = entry.depth();
             let (path, inode) = entry.into_parts();
-            let len = path.as_os_str().len();
-            if len >= PATH_MAX {
-                let most = PATH_MAX as u64 - 1;
-                return Err(image.name(Error::limit("a path", len as u64, most)));
-            }
             open.truncate(depth);
             let wanted = path.as_os_str().is_empty() || selects(&path, inode.is_dir());
             let name = path.file_name().unwrap_or_default().to_owned();
@@ -580,8 +574,8 @@ impl Extraction<'_> {
                 &path
             };
             match openat2(&self.root, whole, flags, Mode::empty(), beneath) {
-                // Linux before 5.6, and filters of system calls that do not know this one.
-                Err(Errno::NOSYS | Errno::PERM) => {}
+                // Linux before 5.6, filters of system calls that do not know this one, and a path of more than 4095 bytes.
+                Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => {}
                 opened => return opened,
             }
             let mut fd = openat(&self.root, ".", flags, Mode::empty())?;

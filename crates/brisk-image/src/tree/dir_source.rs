@@ -616,9 +616,11 @@ impl SourceFile for OpenFile<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::{Extractor, Image, ImageWriter, OpenOptions};
 
     #[test]
     fn numbers_do_not_depend_on_the_order_of_creation() {
@@ -786,6 +788,19 @@ mod tests {
             let is_link = |inode: &crate::tree::TreeInode| matches!(&inode.kind, TreeKind::Symlink(target) if **target == *b"target");
             assert!(tree.inodes.iter().any(is_link));
         }
+        // What was extracted is the same tree.
+        let packed = |root: &Path| {
+            let tree = Tree::from_directory(root, &TreeRules::default()).unwrap();
+            let mut bytes = Vec::new();
+            let writer = ImageWriter::new().time(0);
+            writer.write_to(&tree, Cursor::new(&mut bytes)).unwrap();
+            bytes
+        };
+        let bytes = packed(dir.path());
+        let image = Image::from_source(bytes.clone(), &OpenOptions::new()).unwrap();
+        let extracted = tempfile::tempdir().unwrap();
+        Extractor::new().extract(&image, extracted.path()).unwrap();
+        assert!(packed(extracted.path()) == bytes);
         rustix::fs::unlinkat(&deep, "file", rustix::fs::AtFlags::empty()).unwrap();
         let rules = TreeRules::default().exclude(&["same".into()]).unwrap();
         let tree = Tree::from_directory(dir.path(), &rules).unwrap();

@@ -94,7 +94,9 @@ fn told_to_wait<T>(work: impl FnOnce() -> T) -> T {
     let (working, ends) = mpsc::channel::<()>();
     thread::spawn(move || {
         if let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(SILENT) {
-            say("waiting for a session to end; a program in another mount namespace may still use its image");
+            say(
+                "waiting for a session to end; a program in another mount namespace may still use its image",
+            );
         }
     });
     let result = work();
