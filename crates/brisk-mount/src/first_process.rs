@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, waitpid};
 
 use crate::error::{Action, Cause, Error, Result};
-use crate::syscalls::{BlockedSignals, ReceivedSignal, close_all, exit_now, fork, send_signal};
+use crate::sys::process::{close_all, exit_now, fork};
+use crate::sys::signal::{BlockedSignals, ReceivedSignal, send_signal};
 
 /// Signals that a terminal sends to the whole process group in its foreground, so that the program gets them, too.
 const OF_TERMINAL: [c_int; 6] = [

@@ -5,8 +5,8 @@ use std::{env, fs};
 use rustix::fs::{Access, AtFlags, CWD, accessat, major, minor};
 
 use crate::error::{Action, Cause, Error, Result};
-use crate::session::is_fuse;
 use crate::squashfs_decoding::SquashfsDecoding;
+use crate::sys::fuse_device::is_fuse;
 
 /// Codec names, as `brisk pack --codec` spells them, and the kernel options that decode them.
 const CODECS: [(&str, &str); 5] = [

@@ -108,9 +108,9 @@ mod session;
 mod squashfs_decoding;
 #[expect(
     unsafe_code,
-    reason = "ioctls, unshare, ptrace and fork have no safe wrapper; unsafe code is in this file only"
+    reason = "what the kernel offers without a safe wrapper; unsafe code is in this directory only"
 )]
-mod syscalls;
+mod sys;
 mod system_state;
 mod trace;
 mod whole_pages;
@@ -166,6 +166,7 @@ pub use session::{
     sessions,
 };
 pub use squashfs_decoding::{Decoders, SquashfsDecoding};
-pub use syscalls::{become_command, ignore_requests_to_end};
+pub use sys::inherited::become_command;
+pub use sys::signal::ignore_requests_to_end;
 pub use system_state::SystemState;
 pub use trace::{Readiness, SystemTrace, Trace, TraceSource, Traced, XDisplay};

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
 use crate::error::{Action, Cause, Error, Result};
-use crate::syscalls::{
+use crate::sys::loop_node::{
     LO_FLAGS_AUTOCLEAR, LO_FLAGS_DIRECT_IO, LO_FLAGS_READ_ONLY, LoopControl, LoopInfo, LoopNode,
 };
 

@@ -7,7 +7,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::error::{Action, Cause, Error, Result};
 use crate::kernel_support::UserNamespaces;
-use crate::syscalls::{unshare_mounts, unshare_user_and_mounts};
+use crate::sys::namespaces::{unshare_mounts, unshare_user_and_mounts};
 
 /// Whether this process may mount without help.
 pub(crate) fn is_privileged() -> bool {

@@ -15,7 +15,7 @@ use crate::interpreter::missing_interpreter;
 use crate::kernel_mount::{KernelMount, MountOptions};
 use crate::mount_table::mounted_on;
 use crate::namespace::enter_private;
-use crate::syscalls::become_command;
+use crate::sys::inherited::become_command;
 
 /// Where to mount an image if the caller names no place: the first of these directories that nobody uses.
 ///

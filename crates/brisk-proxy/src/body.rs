@@ -1,6 +1,7 @@
 //! Bodies on their way through the proxy.
 
 use std::error::Error;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -12,6 +13,18 @@ use hyper::body::{Frame, SizeHint};
 
 /// What went wrong with a body.
 pub type BodyError = Box<dyn Error + Send + Sync>;
+
+/// The body of a request did not come in time.
+#[derive(Debug)]
+pub struct LateBody;
+
+impl fmt::Display for LateBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the request did not come in time")
+    }
+}
+
+impl Error for LateBody {}
 
 /// A body of a request or of a response.
 pub enum Body {

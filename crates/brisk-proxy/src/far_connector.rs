@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use crate::body::BodyError;
 use crate::connector::Connector;
-use crate::file_hosts::is_near;
+use crate::near::is_near;
 
 /// Connects to hosts that pages name, and to none that is this machine or of its link.
 ///

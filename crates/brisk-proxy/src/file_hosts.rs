@@ -11,12 +11,10 @@ use http::StatusCode;
 use url::{Host, Url};
 
 use crate::kind::Kind;
-use crate::map::Map;
+use crate::map::{Map, SEGMENT};
+use crate::near::is_near;
 use crate::problem::Problem;
 use crate::secret::Secret;
-
-/// The segment behind the prefix of a map.
-pub const SEGMENT: &str = "/~files/";
 
 /// Marks a request to a host that the operator has not named, but a page. It must not lead to this machine or its link.
 #[derive(Debug, Clone, Copy)]
@@ -135,15 +133,6 @@ fn is_reachable(index: &Url, url: &Url) -> bool {
         Some(Host::Ipv4(address)) => !is_near(IpAddr::V4(address)),
         Some(Host::Ipv6(address)) => !is_near(IpAddr::V6(address)),
         None => false,
-    }
-}
-
-/// Whether an address is of this machine or of its link.
-pub fn is_near(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        // The whole net of 0.0.0.0 is this machine (RFC 1122, section 3.2.1.3).
-        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0,
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_unicast_link_local(),
     }
 }
 

@@ -337,8 +337,7 @@ impl Rules {
             path: &self.path,
             proxy: &self.proxy,
         };
-        links
-            .rewrite(self.kind, plain.as_deref().unwrap_or(page))
+        preset::rewrite(&links, self.kind, plain.as_deref().unwrap_or(page))
             .map_err(|e| {
                 format!(
                     "the index page {} cannot be rewritten, because {}; look at it, or map its URL without a kind",

@@ -40,6 +40,7 @@ mod lasting;
 mod map;
 mod mapped_memory;
 mod metrics;
+mod near;
 mod net;
 mod own_pages;
 mod page;

@@ -7,8 +7,10 @@ use anyhow::{Context, bail};
 use percent_encoding::percent_decode;
 use url::Url;
 
-use crate::file_hosts;
 use crate::kind::Kind;
+
+/// The segment behind the prefix of a map for files of hosts that have no map: see [`FileHosts`](crate::file_hosts::FileHosts).
+pub const SEGMENT: &str = "/~files/";
 
 /// A prefix of the proxy's paths, and the URL that it stands for.
 ///
@@ -107,7 +109,7 @@ impl Map {
         let base = self.upstream.path().trim_end_matches('/');
         let rest = url.path().strip_prefix(base)?;
         let is_under = rest.is_empty() || rest.starts_with('/');
-        if !is_under || may_leave(rest) || rest.starts_with(file_hosts::SEGMENT) {
+        if !is_under || may_leave(rest) || rest.starts_with(SEGMENT) {
             return None;
         }
         let query = url

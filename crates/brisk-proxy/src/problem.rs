@@ -1,7 +1,6 @@
 //! Answers of the proxy itself, when it has no other.
 
 use std::error::Error;
-use std::fmt;
 
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
@@ -10,18 +9,6 @@ use http_body_util::LengthLimitError;
 use crate::body::{Body, full};
 use crate::request_head::Refusal;
 use crate::upstream::UpstreamError;
-
-/// The body of a request did not come in time.
-#[derive(Debug)]
-pub struct LateBody;
-
-impl fmt::Display for LateBody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the request did not come in time")
-    }
-}
-
-impl Error for LateBody {}
 
 /// Why the proxy has no other answer than this.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,7 +21,7 @@ use url::Url;
 
 use crate::access::Access;
 use crate::access_log::{AccessLog, Entry};
-use crate::body::{Body, BodyError, empty};
+use crate::body::{Body, BodyError, LateBody, empty};
 use crate::cached;
 use crate::file_hosts::{FileHosts, Named};
 use crate::file_stream::{self, Files, Piece};
@@ -37,7 +37,7 @@ use crate::own_pages::OwnPages;
 use crate::page::{self, Asked};
 use crate::patient_body::PatientBody;
 use crate::preset;
-use crate::problem::{LateBody, Problem};
+use crate::problem::Problem;
 use crate::request_head::{MOST_FIELDS, Refusal};
 use crate::stated::Stated;
 use crate::steering_fields;

@@ -22,14 +22,13 @@ use hyper_util::client::legacy::connect::{Connect, HttpConnector, capture_connec
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
-use crate::body::{Body, BodyError};
+use crate::body::{Body, BodyError, LateBody};
 use crate::connector::Connector;
 use crate::far_connector::FarConnector;
 use crate::file_hosts::Named;
 use crate::lasting::{self, Lasting};
 use crate::metrics::Metrics;
 use crate::patient_body::PatientBody;
-use crate::problem::LateBody;
 use crate::stated::Stated;
 use crate::upstream_credential::UpstreamCredential;
 

@@ -1,5 +1,8 @@
 //! The answers of verbs.
 
+/// The exit code for a verb that failed, and for wrong arguments.
+pub const FAILED: u8 = 2;
+
 /// What a verb found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {

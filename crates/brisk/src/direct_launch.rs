@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use brisk_mount::{PlainLaunch, RootedLaunch};
 
 use crate::path_hint::with_program_of_directory;
-use crate::verbs::replay;
 
 /// A program to start without an image.
 pub enum DirectLaunch {
@@ -44,7 +43,7 @@ impl DirectLaunch {
         match self {
             Self::Plain(launch) => {
                 prepare();
-                replay::exec(launch)
+                exec_plain(launch)
             }
             Self::Rooted(launch) => launch.exec_after(prepare).map_err(|error| {
                 let program = launch.command.first().map_or(Path::new(""), Path::new);
@@ -53,4 +52,15 @@ impl DirectLaunch {
             }),
         }
     }
+}
+
+/// Becomes the program. The error says if the directory has a similar program.
+pub fn exec_plain(launch: &PlainLaunch) -> anyhow::Result<Infallible> {
+    launch.exec().map_err(|error| {
+        let program = launch.command.first().map_or(Path::new(""), Path::new);
+        match &launch.tree {
+            Some(tree) => with_program_of_directory(error, program, tree),
+            None => error.into(),
+        }
+    })
 }

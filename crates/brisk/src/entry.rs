@@ -13,9 +13,9 @@ use brisk_image::{EntryPoint, Image, Inode, InodeKind};
 use brisk_mount::Variable;
 
 use crate::desktop_file;
-use crate::launcher::next_in_path;
 use crate::names::shown;
 use crate::path_hint::{LISTS, PROGRAMS, similar_in, what_to_name};
+use crate::program_links::next_in_path;
 use crate::shell_word::shell_word;
 
 /// The program at the top of an AppImage.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf, absolute};
 
 use brisk_mount::LearnedPacks;
 
-use crate::launcher::next_in_path;
+use crate::program_links::next_in_path;
 
 /// Programs that run scripts, without digits, dots and hyphens at their ends.
 const RUN_SCRIPTS: &[&str] = &[

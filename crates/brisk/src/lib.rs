@@ -54,10 +54,12 @@ mod names;
 mod output_file;
 pub mod page;
 mod path_hint;
+mod program_links;
 mod progress;
 mod proxy_args;
 mod readiness;
 mod recorded_place;
+mod run_arguments;
 mod shell_word;
 mod size;
 mod stale_pack;
@@ -91,12 +93,10 @@ use std::process::ExitCode;
 
 use clap::{Command, CommandFactory, Parser};
 
+use crate::answer::FAILED;
 use crate::args::{Brisk, Verb};
-use crate::launcher::Start;
 use crate::named_replay::NamedReplay;
-
-/// The exit code for a verb that failed, and for wrong arguments.
-const FAILED: u8 = 2;
+use crate::run_arguments::Start;
 
 /// Runs `brisk-tools`: any verb.
 pub fn all_verbs() -> ExitCode {
@@ -114,8 +114,8 @@ pub fn all_verbs() -> ExitCode {
 
 /// Runs `brisk`: starts a program that brisk has learned, or whose profile is named, or becomes `brisk-run` or `brisk-tools`.
 pub fn launch() -> ExitCode {
-    let arguments = launcher::own_arguments().collect::<Vec<_>>();
-    if let Some(name) = launcher::link_without_program(&arguments) {
+    let arguments = program_links::own_arguments().collect::<Vec<_>>();
+    if let Some(name) = program_links::link_without_program(&arguments) {
         let name = names::shown(name);
         messages::say(&format!(
             "brisk: cannot run {name}: it is a link of brisk auto on, and PATH has no other program of this name; install \
@@ -139,7 +139,7 @@ pub fn launch() -> ExitCode {
 
 /// Runs `brisk-run`: starts a program, mounts an image, or becomes `brisk-tools`.
 pub fn run_or_mount() -> ExitCode {
-    let answer = match launcher::start_of_arguments() {
+    let answer = match run_arguments::start_of_arguments() {
         Some(Start::Run(args)) => verbs::run::start(&args, |_, _| launcher::become_tools()),
         Some(Start::Replay(args)) => verbs::replay::run(&args),
         Some(Start::Mount(args)) => return end(verbs::mount::run(&args)),
@@ -197,7 +197,9 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Proxy(_) => launcher::become_proxy(),
         Verb::Doctor(args) => verbs::doctor::run(&args),
         // Only the lab knows its own options.
-        Verb::Manual(_) if launcher::has_lab() => launcher::become_lab(launcher::own_arguments()),
+        Verb::Manual(_) if launcher::has_lab() => {
+            launcher::become_lab(program_links::own_arguments())
+        }
         Verb::Manual(manual) => write_manual(&manual, None),
     }
 }

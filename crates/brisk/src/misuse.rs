@@ -5,8 +5,8 @@ use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::launcher::{next_in_path, own_arguments};
 use crate::names::shown;
+use crate::program_links::{next_in_path, own_arguments};
 use crate::shell_word::shell_word;
 
 /// The exit code of a verb that starts a program, as a shell has it for what goes wrong before the program.

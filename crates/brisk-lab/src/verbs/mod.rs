@@ -15,6 +15,7 @@ use anyhow::{Context, bail};
 use brisk::{Answer, Manual, Rate, parse_size, write_manual, write_whole};
 use clap::{CommandFactory, Parser, Subcommand};
 
+use self::repeated::QUICK;
 use crate::app::{App, Home, Words, ready};
 use crate::cold::Chill;
 use crate::experiment::Experiment;
@@ -23,9 +24,6 @@ use crate::load::worker;
 use crate::recipe::Recipe;
 use crate::rival::Rival;
 use crate::{kept, raw, report, table, undo};
-
-/// How many runs a first look makes.
-const QUICK: u32 = 3;
 
 /// How often a command is recorded by default.
 const RECORDINGS: u32 = 3;

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 use serde::Serialize;
 
-use super::QUICK;
 use crate::report;
+
+/// How many runs a first look makes.
+pub const QUICK: u32 = 3;
 
 /// Options of experiments in which every run is a process of its own.
 #[derive(Debug, clap::Args)]

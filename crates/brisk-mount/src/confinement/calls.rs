@@ -22,8 +22,8 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter,
 };
 
-use super::Role;
-use crate::syscalls::{can_report_refused_calls, report_refused_calls};
+use super::role::Role;
+use crate::sys::refused_call::{can_report_refused_calls, report_refused_calls};
 
 /// What all processes need: memory, threads, time, and descriptors that they have.
 const ALL: &[c_long] = &[
@@ -197,7 +197,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Whether the system lets a process limit its calls.
 pub(crate) fn can_filter_calls() -> bool {
-    can_report_refused_calls() && crate::syscalls::has_seccomp_filters()
+    can_report_refused_calls() && crate::sys::refused_call::has_seccomp_filters()
 }
 
 /// Limits the process to the calls of its role, for ever. `landlocked`: its files are limited. False if the kernel

@@ -7,8 +7,16 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-use super::Files;
-use crate::syscalls;
+use crate::sys::landlock::landlock_version as version;
+
+/// The files that a process opens by name after it was confined.
+#[derive(Debug, Default)]
+pub(crate) struct Files<'a> {
+    /// Files and directories to read.
+    pub(crate) read: Vec<BorrowedFd<'a>>,
+    /// A directory to read and write in.
+    pub(crate) write: Option<BorrowedFd<'a>>,
+}
 
 /// The newest version of Landlock whose limits are known here (Linux 6.12). Later ones would limit things that were
 /// never tried with brisk.
@@ -74,7 +82,5 @@ fn allow(
 
 /// The version of Landlock that the kernel has. None if it has none, or if it was not enabled when the system started.
 pub(crate) fn landlock_version() -> Option<u32> {
-    syscalls::landlock_version()
-        .ok()
-        .filter(|version| *version > 0)
+    version().ok().filter(|version| *version > 0)
 }

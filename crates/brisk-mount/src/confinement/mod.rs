@@ -16,56 +16,17 @@
 mod calls;
 mod capabilities;
 mod files;
+mod role;
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
 
 use rustix::thread::{CapabilitySet, set_no_new_privs};
 
 use crate::session::log::say;
 
 pub(crate) use self::calls::can_filter_calls;
-pub(crate) use self::files::landlock_version;
-
-/// What a process of a session is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Keeps the session, starts the other processes, and unmounts. `by_name`: the mount is one that all programs see,
-    /// which is found by its name.
-    Guardian { by_name: bool },
-    /// Answers the kernel, and fills the page cache.
-    Server,
-    /// Makes a hot pack.
-    Learner,
-    /// Unmounts if nobody else can.
-    Watchdog { by_name: bool },
-}
-
-impl Role {
-    fn needs(self) -> CapabilitySet {
-        match self {
-            Self::Server | Self::Learner => CapabilitySet::empty(),
-            Self::Guardian { by_name } | Self::Watchdog { by_name } => {
-                // To unmount, and to see in which namespace a process is that has capabilities.
-                let needs = CapabilitySet::SYS_ADMIN | CapabilitySet::SYS_PTRACE;
-                match by_name {
-                    // The mount may be in a directory that only another user may enter.
-                    true => needs | CapabilitySet::DAC_READ_SEARCH,
-                    false => needs,
-                }
-            }
-        }
-    }
-}
-
-/// The files that a process opens by name after it was confined.
-#[derive(Debug, Default)]
-pub(crate) struct Files<'a> {
-    /// Files and directories to read.
-    pub(crate) read: Vec<BorrowedFd<'a>>,
-    /// A directory to read and write in.
-    pub(crate) write: Option<BorrowedFd<'a>>,
-}
+pub(crate) use self::files::{Files, landlock_version};
+pub(crate) use self::role::Role;
 
 /// Which limits a process of a session has put on itself.
 ///

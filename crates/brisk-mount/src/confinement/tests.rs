@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::*;
-use crate::syscalls::unshare_mounts;
+use crate::sys::namespaces::unshare_mounts;
 
 /// A file that may be read, one that may not, and a directory that may be written in.
 struct Place(tempfile::TempDir);

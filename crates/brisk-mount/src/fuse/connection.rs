@@ -8,7 +8,8 @@ use super::channel::{Channel, Device, REQUEST};
 use super::options::ServeOptions;
 use super::wire::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR, can, op};
 use crate::error::{Action, Cause, Error, Result};
-use crate::syscalls::{clone_fuse_channel, close_in_this_thread};
+use crate::sys::fuse_device::clone_fuse_channel;
+use crate::sys::process::close_in_this_thread;
 
 /// The type that the kernel shows for brisk's mounts.
 pub(crate) const FS_TYPE: &str = "fuse.brisk";

@@ -24,7 +24,7 @@ use super::listing::Part;
 use super::node::{FOR_EVER, Fail, wire_rdev};
 use super::owners::Owners;
 use super::wire::{Attr, AttrOut, EntryOut, ROOT, StatfsOut};
-use crate::syscalls::errno;
+use crate::sys::errno;
 
 /// How many files are kept open, and how many listings are kept.
 const FILES: usize = 64;

@@ -14,7 +14,7 @@ use super::learned_packs::{LearnedLaunch, LearnedPacks};
 use super::learning::{Known, Lesson, Recorded};
 use super::staging::Staging;
 use crate::confinement::{Files, Role, confine};
-use crate::syscalls::start_child;
+use crate::sys::process::start_child;
 
 /// The names of a pack and of its profile while they are made.
 const HOT: &str = "hot";

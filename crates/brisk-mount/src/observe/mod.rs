@@ -24,6 +24,7 @@ In both, [`inputs`] says which files count: those that were there before the lau
 mod calls;
 mod files;
 mod inputs;
+mod observed;
 mod observer;
 mod outside;
 mod pages;
@@ -33,6 +34,7 @@ mod rights;
 mod watch;
 
 pub(crate) use self::calls::{LOOK_UPS, LOOK_UPS_IN_DIRECTORY};
+pub use self::observed::{ObservationEnd, Observed};
 pub(crate) use self::process::{absolute, directory_of};
 pub use self::rights::gives_rights;
 
@@ -46,7 +48,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use brisk_image::profile::{Profile, ProfileFile, Ready};
+use brisk_image::profile::{ProfileFile, Ready};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{PTracer, Pid, getpid, set_ptracer};
@@ -59,7 +61,8 @@ use self::process_events::ProcessEvents;
 use crate::error::{Action, Cause, Error, Result};
 use crate::hot_pack::learned_packs::LearnedLaunch;
 use crate::open::open_null;
-use crate::syscalls::{errno, start_detached};
+use crate::sys::errno;
+use crate::sys::process::start_detached;
 
 /// A launch to observe without root, wherever its files lie.
 #[derive(Debug)]
@@ -78,47 +81,6 @@ pub struct Observe {
     pub known: Option<Arc<LearnedLaunch>>,
     /// A number of the user that nobody else has, for digests of documents.
     pub secret: [u8; 32],
-}
-
-/// What was observed.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Observed {
-    /// What the launch asked for, in one run, without digests and
-    /// without its command. Its roots are the mounts that have the files.
-    pub profile: Profile,
-    /// Why nothing more was observed.
-    pub end: ObservationEnd,
-    /// How many bytes were read by system calls, at least. None if each call was seen.
-    pub read: Option<u64>,
-    /// Digests of documents that this launch has read, and no earlier one. The profile does not name them.
-    pub documents: Vec<u64>,
-}
-
-/// Why an observation has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ObservationEnd {
-    /// The program and all that it has started have ended, or were let go for their rights.
-    Ended,
-    /// It took as long as it may take.
-    Time,
-    /// The program was suspended.
-    Suspended,
-    /// The program itself traces.
-    Tracer,
-}
-
-impl ObservationEnd {
-    /// In words, as a part of a sentence.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Self::Ended => "until it ended",
-            Self::Time => "as long as brisk observes a launch",
-            Self::Suspended => "until it was suspended",
-            Self::Tracer => "until it traced a process itself",
-        }
-    }
 }
 
 impl Default for Observe {

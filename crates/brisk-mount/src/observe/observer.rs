@@ -14,12 +14,14 @@ use rustix::process::{
     waitpid,
 };
 
-use super::ObservationEnd;
 use super::calls::{Call, Meaning};
 use super::files::Files;
+use super::observed::ObservationEnd;
 use super::process::Process;
-use crate::syscalls::{
-    CallStop, call_of, errno, event_message, go_on_to_call, interrupt, let_go, seize, start_child,
+use crate::sys::errno;
+use crate::sys::process::start_child;
+use crate::sys::ptrace::{
+    CallStop, call_of, event_message, go_on_to_call, interrupt, let_go, seize,
 };
 
 /// How long to wait without going to sleep.

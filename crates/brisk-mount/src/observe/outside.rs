@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpid;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::ObservationEnd;
 use super::files::Files;
+use super::observed::ObservationEnd;
 use super::pages::look_at_all;
 use super::process_events::{ProcessEvent, ProcessEvents};
 use super::watch::{Watch, real};

@@ -9,7 +9,7 @@ use rustix::io::{Errno, Result};
 
 use crate::interpreter::script_interpreter;
 use crate::open::open_file;
-use crate::syscalls::errno;
+use crate::sys::errno;
 
 /// How many interpreters the kernel follows from a script to the next.
 const MOST_SCRIPTS: usize = 5;

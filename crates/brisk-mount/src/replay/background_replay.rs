@@ -22,7 +22,7 @@ use crate::first_process;
 use crate::hot_pack::learned_packs::LearnedLaunch;
 use crate::open::open_null;
 use crate::page_log::PageLog;
-use crate::syscalls::start_detached;
+use crate::sys::process::start_detached;
 
 /// Called at the end of a replay of a learned profile.
 pub type AfterReplay = Box<dyn FnOnce(ReplayEnd)>;

@@ -14,7 +14,7 @@ use super::disk::reopen;
 use super::verdict::FoundFiles;
 use super::watched_program::Executable;
 use crate::beneath::{Reach, open_by_components};
-use crate::syscalls::errno;
+use crate::sys::errno;
 
 /// What is known about a file of the profile.
 enum FileState {

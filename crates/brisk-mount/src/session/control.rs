@@ -11,10 +11,10 @@ use rustix::fs::{Timespec, stat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::directory::Directory;
+use super::dead_mounts::remove_dead_mounts;
+use super::directory::{Directory, KEPT_LOGS};
 use super::members::{Description, list_of_all, name_of};
 use super::message::{Message, receive, send};
-use super::shared::remove_dead_mounts;
 use crate::Confinement;
 use crate::error::{Action, Cause, Error, Result};
 use crate::existing_path::resolve_path;
@@ -28,9 +28,6 @@ const END_WITHIN: Duration = Duration::from_secs(60);
 
 /// How many guardians are asked at one time at most. Each takes a descriptor.
 const AT_ONCE: u64 = 256;
-
-/// How many logs of sessions that have ended are kept: those of the last in which something went wrong.
-pub(super) const KEPT_LOGS: usize = 10;
 
 /// Asks a guardian to leave its programs to the one who asks, and to say how to find them.
 pub(super) const BRIEF: &str = "brief";

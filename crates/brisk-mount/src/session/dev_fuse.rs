@@ -3,13 +3,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, major, minor, openat};
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{getegid, geteuid};
 
 use crate::error::Cause;
 use crate::fuse::connection::{FS_TYPE, mount_data};
+use crate::sys::fuse_device::is_fuse;
 
 /// Opens `/dev/fuse`.
 pub(crate) fn open_channel() -> Result<OwnedFd, Cause> {
@@ -24,13 +25,6 @@ pub(crate) fn open_channel() -> Result<OwnedFd, Cause> {
         true => Ok(channel),
         false => Err(Cause::NotFuse),
     }
-}
-
-/// Whether a file with this type and this device number is FUSE. The numbers are in the kernel's `devices.txt`. A sandbox
-/// may have bound `/dev/null` over `/dev/fuse`.
-pub(crate) fn is_fuse(mode: u32, device: u64) -> bool {
-    FileType::from_raw_mode(mode) == FileType::CharacterDevice
-        && (major(device), minor(device)) == (10, 229)
 }
 
 /// Mounts a file system with this name on the directory `on`, and returns its channel to the kernel. Nobody

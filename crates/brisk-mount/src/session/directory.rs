@@ -33,6 +33,9 @@ use crate::private_directory::open_private;
 /// The files of a session, by their last names.
 const KINDS: [&str; 4] = ["lock", "log", "mnt", "sock"];
 
+/// How many logs of sessions that have ended are kept: those of the last in which something went wrong.
+pub(super) const KEPT_LOGS: usize = 10;
+
 /// How many connections may wait to be accepted. With more, `connect` waits.
 const BACKLOG: i32 = 128;
 

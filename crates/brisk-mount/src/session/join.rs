@@ -11,10 +11,13 @@ use rustix::io::Errno;
 use rustix::process::{chroot, fchdir};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::EnteredSession;
+use super::entered::EnteredSession;
 use super::message::{Message, receive, send};
 use super::surroundings;
 use crate::error::Cause;
+
+/// How often a session may end just when a run joins it. Each time another run was faster.
+pub(super) const TRIES: u32 = 10;
 
 /// Enters the session whose guardian is at the other end of `socket`. The socket stays open until the program
 /// is executed, and the session does not end before. None if the session has ended.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::fchdir;
 
-use super::Bind;
 use super::bound_tree::BoundTree;
 use super::lasting_layer::LastingLayer;
 use super::overlay::Layers;
+use super::program::Bind;
 use super::root::RootDirectory;
 use crate::error::Cause;
 use crate::namespace::NamespaceKind;

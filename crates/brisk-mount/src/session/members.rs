@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use super::log::say;
-use crate::syscalls::process_session;
+use crate::sys::process::process_session;
 
 /// The namespaces of mounts and of process numbers of this process.
 const OWN_MOUNTS: &str = "/proc/self/ns/mnt";

@@ -7,7 +7,8 @@ use rustix::process::{
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::log::say;
-use crate::syscalls::{reset_signals, set_default_io_priority, set_ordinary_scheduling};
+use crate::sys::scheduling::{set_default_io_priority, set_ordinary_scheduling};
+use crate::sys::signal::reset_signals;
 
 /// Limits of resources, with their names in a shell.
 const LIMITS: [(Resource, &str, u64); 7] = [

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::syscalls::{ShownMemory, show_arguments};
+use crate::sys::arguments::{ShownMemory, show_arguments};
 
 /// The first word of the arguments. The name of each process says which part of the session it is.
 const NAME: &[u8] = b"brisk-session";

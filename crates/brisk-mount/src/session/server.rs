@@ -18,7 +18,7 @@ use super::message::{JOINED, receive, send};
 use super::recorded_launch::RecordedLaunch;
 use crate::confinement::{Confinement, Files, Role, confine};
 use crate::fuse::server::serve_image;
-use crate::syscalls::start_child;
+use crate::sys::process::start_child;
 use crate::{FuseConnection, OperationTimes, Percentiles, ServeOptions};
 
 /// `PIDFD_THREAD`, the flag of `pidfd_open` for a thread (Linux 6.9). It is the same bit as `O_EXCL`.

@@ -3,14 +3,14 @@
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use brisk_image::hot_pack::HotPack;
 
-use super::Session;
 use super::log::say;
 use super::open_image::OpenImage;
+use super::program::{Session, SessionFill};
 use super::recorded_launch::RecordedLaunch;
 use crate::ServeOptions;
 use crate::error::{Action, Cause, Error, Result, with_reasons};
@@ -18,32 +18,8 @@ use crate::hot_pack::candidate::{PackCandidate, first_pack};
 use crate::hot_pack::choice::Choice;
 use crate::hot_pack::fill::{Fill, FillRoot};
 use crate::hot_pack::learned_packs::LearnedPacks;
-use crate::hot_pack::learning::{Learning, Recorded};
+use crate::hot_pack::learning::Recorded;
 use crate::key::Key;
-
-/// What a new session stores in the page cache before its programs ask for it: the pages of the images' hot
-/// packs.
-///
-/// The pack of an image is the first usable one of these: `IMAGE.hot` beside it, the pack behind it, and a
-/// learned one. A pack is not usable if it is damaged or belongs to another image. Anybody may have written the file
-/// beside an image. So the session reads its pages from the image, and compares the pack with the image when the launch
-/// is over. Later sessions of the user then use the pack itself. An image without a pack is served like any other.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SessionFill {
-    /// The pack of the session's first image, instead of those beside it and behind it.
-    pub hot: Option<PathBuf>,
-    /// The most bytes to store for each image. Half of the free memory is always a limit.
-    pub budget: Option<u64>,
-    /// Threads that decode and store for each image, instead of [`Fill::threads`].
-    pub threads: Option<NonZeroUsize>,
-    /// A file to write a log to, about the session's first image: what was stored and asked for, and when. It
-    /// is complete when the session has ended, and [`PageEvent::list`](crate::PageEvent::list) reads it.
-    pub log: Option<PathBuf>,
-    /// Learns a pack for each image that has no usable one, and makes a learned pack again when a launch asks
-    /// for much that it lacks.
-    pub learning: Option<Learning>,
-}
 
 /// What a new session would do with the hot packs of its first image.
 #[derive(Debug)]

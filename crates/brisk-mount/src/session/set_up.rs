@@ -15,6 +15,7 @@ use rustix::process::{getegid, geteuid};
 
 use super::dev_fuse::mount_channel;
 use super::directory::{Directory, Lock, is_no_room};
+use super::entered::EnteredSession;
 use super::guardian::{GuardedImage, Guardian, Servers};
 use super::image_source::ImageSource;
 use super::lasting_layer::{LastingLayer, LayerLock};
@@ -22,18 +23,20 @@ use super::layout::Layout;
 use super::log::say;
 use super::members::Members;
 use super::message::{FAILED, failure, send, send_now};
+use super::missing_place::make as make_places;
 use super::mount_handle::MountHandle;
+use super::open_image::OpenImage;
 use super::own_limits::take_own_limits;
 use super::process_title::show_images;
+use super::program::Session;
 use super::session_fill::ImageFill;
 use super::surroundings::Surroundings;
-use super::{EnteredSession, OpenImage, Session, make_places};
 use crate::error::{Cause, Error};
 use crate::hot_pack::fill::FillRoot;
 use crate::namespace::{NamespaceKind, enter_session};
 use crate::open::open_directory;
 use crate::run::default_place;
-use crate::syscalls::start_detached;
+use crate::sys::process::start_detached;
 use crate::{FuseConnection, Owners, ServeOptions};
 
 /// An image that is mounted, and waits for its server.

@@ -7,23 +7,23 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::Duration;
 
 use brisk_image::verity::Verity;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{getegid, geteuid};
 
 use super::control::sessions;
 use super::dev_fuse::mount_channel_with;
 use super::directory::{Directory, Lock, is_no_room};
+use super::entered::EnteredSession;
 use super::guardian::{GuardedImage, Guardian, Servers};
 use super::image_source::ImageSource;
+use super::join;
+use super::join::TRIES;
 use super::log::say;
 use super::members::Members;
 use super::message::{FAILED, receive, send_now};
@@ -31,9 +31,9 @@ use super::mount_handle::MountHandle;
 use super::open_image::{OpenImage, SessionImage, mount_directory};
 use super::own_limits::take_own_limits;
 use super::process_title::show_images;
+use super::program::Session;
 use super::session_fill::ImageFill;
 use super::shared_mount_point::SharedMountPoint;
-use super::{EnteredSession, Session, TRIES, join};
 use crate::error::{Action, Cause, Error, Result};
 use crate::fuse::connection::{FS_TYPE, FuseConnection};
 use crate::fuse::options::ServeOptions;
@@ -42,19 +42,9 @@ use crate::fusermount;
 use crate::hot_pack::fill::FillRoot;
 use crate::kernel_mount::mount_flags;
 use crate::key::Key;
-use crate::mount_table::{mounted_on, mounts};
+use crate::mount_table::mounted_on;
 use crate::namespace::is_privileged;
-use crate::open::open_null;
-use crate::syscalls::start_detached;
-
-/// How long a mount may be without a server before its guardian unmounts it.
-const ENDING: Duration = Duration::from_millis(100);
-
-/// How soon the kernel says that nobody serves a mount.
-const DEAD_WITHIN: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
+use crate::sys::process::start_detached;
 
 /// An image to mount for all programs, of the calling user or of everybody.
 ///
@@ -292,62 +282,6 @@ fn join_or_lock(
 fn is_mounted(place: &Path) -> Result<bool, Cause> {
     let mounted = mounted_on(place).map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
     Ok(mounted.is_some_and(|entry| entry.fs_type == FS_TYPE))
-}
-
-/// Unmounts what the calling user has mounted for all of their programs and nobody serves any more, because all processes were
-/// killed that could unmount it. A mount that is looked at cannot be unmounted meanwhile, so those on `kept` are not.
-pub(super) fn remove_dead_mounts(kept: &[&Path]) -> Result<(), Cause> {
-    let user = format!("user_id={}", geteuid().as_raw());
-    let mounts = mounts().map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
-    let own = mounts.into_iter().filter(|entry| {
-        let mut options = entry.super_options.split(',');
-        entry.fs_type == FS_TYPE
-            && options.any(|option| option == user)
-            && !kept.contains(&&*entry.target)
-    });
-    let places: Vec<_> = own.map(|entry| entry.target).collect();
-    let mut dead = dead_of(&places)?;
-    if !dead.is_empty() {
-        // One whose guardian is just about to unmount it looks the same, and a new one may be mounted there right after.
-        thread::sleep(ENDING);
-        dead = dead_of(&dead)?;
-    }
-    for place in dead {
-        SharedMountPoint::of(place, true).take_out()?;
-    }
-    Ok(())
-}
-
-/// The places of mounts that nobody serves any more. Another process asks, because a server that is stopped does not answer.
-fn dead_of(places: &[PathBuf]) -> Result<Vec<PathBuf>, Cause> {
-    if places.is_empty() {
-        return Ok(Vec::new());
-    }
-    let failed = |e| Cause::io("look for mounts that nobody serves", e);
-    let (said, says) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
-    let null = open_null()?;
-    let kept = [says.as_raw_fd()];
-    start_detached(&kept, null.as_fd(), move || {
-        for (index, place) in (0u8..).zip(places) {
-            let asks = AtFlags::STATX_FORCE_SYNC;
-            let found = statx(CWD, place, asks, StatxFlags::BASIC_STATS);
-            if let Err(Errno::NOTCONN | Errno::CONNABORTED) = found {
-                // If nobody waits any more, a later look finds the same.
-                rustix::io::write(&says, &[index]).ok();
-            }
-        }
-        0
-    })
-    .map_err(failed)?;
-    let mut dead = Vec::new();
-    let mut fds = [PollFd::new(&said, PollFlags::IN)];
-    let mut index = [0];
-    while poll(&mut fds, Some(&DEAD_WITHIN)).map_err(|e| failed(e.into()))? > 0
-        && rustix::io::read(&said, &mut index).map_err(|e| failed(e.into()))? > 0
-    {
-        dead.extend(places.get(usize::from(index[0])).cloned());
-    }
-    Ok(dead)
 }
 
 /// When a shared mount ends, if nobody unmounts it before.

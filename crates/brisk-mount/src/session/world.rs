@@ -1,17 +1,7 @@
 //! Decides who sees the images of a session.
 
-use super::Session;
+use super::program::{SeenBy, Session};
 use crate::error::Cause;
-
-/// Who sees the image that a program is started from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SeenBy {
-    /// Only the program and what it starts, in a mount namespace. Without root also in a user namespace, which has one user:
-    /// root's files belong to nobody there, and setuid programs get no rights.
-    Program,
-    /// All programs of the user: `fusermount3` mounts it, and the program stays in the user's own world.
-    User,
-}
 
 /// How the images of a session become visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use rustix::io::{Errno, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::observe::{LOOK_UPS, LOOK_UPS_IN_DIRECTORY};
-use crate::syscalls::{BpfCounter, BpfProcesses, BpfQueue, Probe};
+use crate::sys::bpf::{BpfCounter, BpfProcesses, BpfQueue, Probe};
 
 /// A look-up in the queue: when, by whom, in which directory, with which result, by which call, and the path, which ends with a
 /// zero byte.

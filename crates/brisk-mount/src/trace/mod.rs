@@ -19,10 +19,12 @@ mod mapped_files;
 mod mounts;
 mod opened_files;
 mod places;
+mod plan;
 mod program;
 mod readiness;
 mod restorer;
 mod system;
+mod traced;
 mod tracefs;
 mod tracer;
 mod tracer_message;
@@ -32,24 +34,24 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use brisk_image::profile::Profile;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{WaitOptions, waitpid};
 
 pub(crate) use self::opened_files::is_on_disk;
+use self::plan::{Planned, PlannedSource, TracePlan, WholeSystem};
 pub use self::readiness::Readiness;
+pub use self::traced::{TraceSource, Traced};
 use self::tracer_message::TracerMessage;
 pub use self::x_display::XDisplay;
 use crate::error::{Action, Cause, Error, Result};
 use crate::namespace::is_privileged;
-use crate::run::{ProgramPlace, Variable, default_place};
-use crate::session::{Bind, MissingPlace, OpenImage, SessionImage, mount_directory};
-use crate::syscalls::start_child;
+use crate::run::Variable;
+use crate::session::{Bind, SessionImage, mount_directory};
+use crate::sys::process::start_child;
 use crate::working_directory::WorkingDirectory;
 
 /// A launch to record, without root. Its trees and its image are served through FUSE, only to it and its
@@ -106,84 +108,6 @@ pub struct SystemTrace {
     pub ready: Readiness,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-}
-
-/// The result of a [`Trace`] or [`SystemTrace`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Traced {
-    /// What the launch asked for, in one run, without digests.
-    pub profile: Profile,
-    /// Where the files of each root of the profile are.
-    pub sources: Vec<TraceSource>,
-    /// False if the program ended before it was ready.
-    pub was_ready: bool,
-    /// How the program ended, if it ended by itself.
-    pub status: Option<ExitStatus>,
-    /// If the program was ready when it exited: how many processes it left behind. They were ended.
-    pub left: u64,
-    /// How many requests have no name.
-    pub unnamed: u64,
-    /// How many requests the recording had no room for.
-    pub dropped: u64,
-    /// How many files are left out, because they were written while the whole system was traced.
-    pub written: u64,
-    /// If names that were only looked up are missing, because the whole system was traced and the kernel does not tell of them:
-    /// the system's number of the error.
-    pub without_look_ups: Option<i32>,
-    /// About how many bytes the launch had mapped of files that are not in the profile, because they lie outside of the
-    /// image and the trees. 0 if the whole system was traced.
-    pub outside: u64,
-}
-
-/// Where the files of a traced root are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TraceSource {
-    /// In a directory.
-    Directory(PathBuf),
-    /// In an image.
-    Image {
-        /// The image's file.
-        path: PathBuf,
-        /// The byte at which the image starts in it.
-        offset: u64,
-    },
-}
-
-/// What a tracer serves, as far as it is known before anything is mounted.
-struct TracePlan {
-    /// The image, the trees and the other images. Empty if the whole system is traced.
-    served: Vec<Planned>,
-    system: Option<WholeSystem>,
-    /// Whether the first of them is the program's root directory.
-    root: bool,
-    binds: Vec<Bind>,
-    writable: bool,
-    ready: Readiness,
-    at_most: Option<Duration>,
-    command: Vec<OsString>,
-    directory: Option<PathBuf>,
-    variables: Vec<Variable>,
-    /// The command as the caller gave it.
-    asked: Vec<OsString>,
-    cwd: WorkingDirectory,
-}
-
-struct WholeSystem {
-    keep_cache: bool,
-    all_processes: bool,
-}
-
-struct Planned {
-    what: PlannedSource,
-    /// Where the program sees it: a canonical path, or one in a root directory that does not exist yet.
-    at: PathBuf,
-}
-
-enum PlannedSource {
-    Image(OpenImage),
-    /// A canonical path.
-    Tree(PathBuf),
 }
 
 impl Trace {
@@ -327,75 +251,6 @@ impl SystemTrace {
             })
         };
         trace().map_err(|cause| Error::new(Action::TraceSystem, cause))
-    }
-}
-
-impl Planned {
-    /// `in_root`: its place is in a root directory. `taken`: places of others, which a default place must not
-    /// be.
-    fn image(image: &SessionImage, in_root: bool, taken: &[&Path]) -> Result<Self, Cause> {
-        let image = OpenImage::open(image, in_root)?;
-        let at = match &image.at {
-            Some(at) => at.clone(),
-            None if in_root => PathBuf::from("/"),
-            None => default_place(taken)?,
-        };
-        let what = PlannedSource::Image(image);
-        Ok(Self { what, at })
-    }
-
-    /// Its place, if that does not exist yet.
-    fn missing(&self) -> Option<&MissingPlace> {
-        match &self.what {
-            PlannedSource::Tree(_) => None,
-            PlannedSource::Image(image) => image.missing.as_ref(),
-        }
-    }
-
-    fn source(&self) -> TraceSource {
-        match &self.what {
-            PlannedSource::Tree(path) => TraceSource::Directory(path.clone()),
-            PlannedSource::Image(image) => TraceSource::Image {
-                path: image.path.clone(),
-                offset: image.offset,
-            },
-        }
-    }
-}
-
-impl TracePlan {
-    fn places(&self) -> Vec<PathBuf> {
-        self.served
-            .iter()
-            .map(|planned| planned.at.clone())
-            .collect()
-    }
-
-    /// Where the command is, if its name has a slash.
-    fn program_place(&self) -> ProgramPlace<'_> {
-        match self.served.first() {
-            Some(Planned { what, at }) => match what {
-                PlannedSource::Image(_) => ProgramPlace::Image(at),
-                PlannedSource::Tree(_) => ProgramPlace::Directory(at),
-            },
-            None => ProgramPlace::WorkingDirectory,
-        }
-    }
-
-    fn action(&self) -> Action {
-        match self.system {
-            None => Action::Trace,
-            Some(_) => Action::TraceSystem,
-        }
-    }
-
-    /// Enters the program's working directory, after everything is mounted.
-    fn enter_working_directory(&self) -> Result<(), Cause> {
-        match self.directory {
-            // It is entered when the program starts.
-            Some(_) => Ok(()),
-            None => self.cwd.restore(false, &self.places(), self.root),
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use brisk_image::profile::RootKind;
 use rustix::fs::CWD;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use super::{Planned, PlannedSource, TracePlan};
+use super::plan::{Planned, PlannedSource, TracePlan};
 use crate::error::{Action, Cause, Error};
 use crate::fuse::directory::ServedDirectory;
 use crate::fuse::server::serve_directory;

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::asked_names::{Asked, AskedNames};
 use crate::error::Cause;
 use crate::mount_table::{MountEntry, mounts};
-use crate::syscalls::{opened_files, watch_file_system, watch_opens};
+use crate::sys::fanotify::{opened_files, watch_file_system, watch_opens};
 
 /// File systems without a disk whose files are in the page cache by inode, as the kernel's events say.
 const DISKLESS: [&str; 7] = [

@@ -8,11 +8,11 @@ use std::path::Path;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, getpid, kill_process, set_parent_process_death_signal};
 
-use super::TracePlan;
+use super::plan::TracePlan;
 use super::tracer_message::Failure;
 use crate::error::{Action, Cause, Error};
 use crate::run::become_program;
-use crate::syscalls::start_child;
+use crate::sys::process::start_child;
 
 /// A program that was started.
 pub(super) struct Program {

@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::syscalls::{ignore_requests_to_end, start_detached};
+use crate::sys::process::start_detached;
+use crate::sys::signal::ignore_requests_to_end;
 
 /// How long to wait if something that must be restored is in use.
 const WAIT: Duration = Duration::from_secs(5);

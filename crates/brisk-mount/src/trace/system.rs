@@ -28,12 +28,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::WholeSystem;
 use super::asked_names::Asked;
 use super::look_up_probe::MOST_QUEUED;
 use super::looked_up_names::LookedUpNames;
 use super::opened_files::{Names, OpenedFiles};
 use super::places::{Places, mount_of};
+use super::plan::WholeSystem;
 use super::restorer::{Change, Restorer};
 use super::tracefs::{CachedPages, Event, Instance, Tracefs};
 use crate::chosen_names::{self, ChosenNames};

@@ -19,16 +19,17 @@ use rustix::process::{
 
 use super::mapped_files::MappedFiles;
 use super::mounts::mount_all;
+use super::plan::TracePlan;
 use super::program::{Program, descendants, send};
 use super::readiness::{Readiness, Search};
 use super::system::{RecordedLaunch, System};
+use super::traced::Traced;
 use super::tracefs::Instance;
 use super::tracer_message::{Failure, TracerMessage};
 use super::x_display::XDisplay;
-use super::{TracePlan, Traced};
 use crate::error::{Cause, Error};
 use crate::namespace::{NamespaceKind, enter_session};
-use crate::syscalls::start_child;
+use crate::sys::process::start_child;
 use crate::{Owners, Recording};
 
 /// How long the program may take to end after a request, and after it was killed.

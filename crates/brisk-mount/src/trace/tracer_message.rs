@@ -10,7 +10,7 @@ use std::process::ExitStatus;
 use brisk_image::Limits;
 use brisk_image::profile::Profile;
 
-use super::Traced;
+use super::traced::Traced;
 use crate::error::{Cause, Error, ErrorKind};
 
 /// The start of the line.

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use url::Url;
 
-use super::{Surroundings, what_to_set};
+use super::Surroundings;
+use super::found::what_to_set;
 use crate::kind::Kind;
 use crate::map::{Map, upstream_url};
 

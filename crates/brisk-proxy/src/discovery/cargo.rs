@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::{Found, Surroundings};
+use super::Surroundings;
+use super::found::Found;
 
 /// How often one source may replace another.
 const MOST_REPLACEMENTS: usize = 10;

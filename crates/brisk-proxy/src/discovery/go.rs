@@ -1,4 +1,5 @@
-use super::{Found, Surroundings};
+use super::Surroundings;
+use super::found::Found;
 
 /// The proxy of go: the first URL of `GOPROXY`, or of what go says it is.
 pub fn find(surroundings: &Surroundings) -> Option<Found> {

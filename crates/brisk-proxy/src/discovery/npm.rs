@@ -1,4 +1,5 @@
-use super::{Found, Surroundings, ini};
+use super::found::Found;
+use super::{Surroundings, ini};
 
 /// The registry of npm: `npm_config_registry`, else `registry` in its files, the nearest first, else what npm says.
 pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {

@@ -1,4 +1,5 @@
-use super::{Found, Surroundings, ini, url_behind};
+use super::found::{Found, url_behind};
+use super::{Surroundings, ini};
 
 /// The index of pip: `PIP_INDEX_URL`, else `index-url` in its files, the nearest first.
 pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {

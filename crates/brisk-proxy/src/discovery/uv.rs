@@ -1,7 +1,8 @@
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::{Found, Surroundings, url_behind};
+use super::Surroundings;
+use super::found::{Found, url_behind};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::{Unreadable, add};
+use super::links::{Unreadable, add};
 
 /// A `href` of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

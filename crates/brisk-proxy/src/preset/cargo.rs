@@ -2,7 +2,8 @@
 
 use url::Url;
 
-use super::{Links, MOST_PAGE_BYTES, Unreadable, json_strings};
+use super::json_strings;
+use super::links::{Links, MOST_PAGE_BYTES, Unreadable};
 use crate::stated::OF_CARGO;
 
 const DOWNLOADS: &[json_strings::Step] = &[Some("dl")];

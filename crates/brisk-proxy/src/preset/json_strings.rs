@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Unreadable, add};
+use super::links::{Unreadable, add};
 
 /// The deepest nesting.
 const MOST_DEPTH: usize = 64;

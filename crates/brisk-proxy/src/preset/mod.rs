@@ -6,21 +6,15 @@
 mod anchors;
 mod cargo;
 mod json_strings;
+mod links;
 mod npm;
 mod python;
 
-use url::Url;
-
-use crate::file_hosts::FileHosts;
+pub use self::links::{Links, MOST_PAGE_BYTES, Unreadable};
 use crate::kind::Kind;
-use crate::map::{Map, Maps};
-use crate::stated::Stated;
 
 /// Changes whenever the form of a page changes, so that clients do not keep the old one.
 pub const VERSION: u32 = 2;
-
-/// The most bytes of a page, and of its form: links can grow.
-pub const MOST_PAGE_BYTES: usize = 128 << 20;
 
 /// What a page is, as far as its links matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,86 +94,19 @@ pub fn is_lasting(kind: Kind, rest: &str) -> bool {
     }
 }
 
-/// Why a page has no form for clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unreadable(pub &'static str);
-
-/// Where the links of a page lead.
-pub struct Links<'a> {
-    /// The map that the page is of.
-    pub map: &'a Map,
-    /// All maps.
-    pub maps: &'a Maps,
-    /// Signs hosts that have no map.
-    pub hosts: &'a FileHosts,
-    /// The URL of the page.
-    pub page: Url,
-    /// Its path at the proxy.
-    pub path: &'a str,
-    /// The URL of the proxy, without a slash at its end, where links must be whole URLs.
-    pub proxy: &'a str,
-}
-
-impl Links<'_> {
-    /// The path at the proxy of a URL. None: the client goes there itself.
-    fn path_of(&self, url: &Url) -> Option<String> {
-        let mapped = self.maps.path_of(url);
-        mapped.or_else(|| self.hosts.path_of(self.map, url))
-    }
-
-    /// What stands in place of a link that is relative to `base`. None: it stays as it is. `stated` is the digest of the file
-    /// that it leads to.
-    fn replacement(&self, base: &Url, link: &str, stated: Option<&Stated>) -> Option<String> {
-        let url = base.join(link).ok()?;
-        let path = self.path_of(&url)?;
-        if let Some(stated) = stated {
-            return Some(stated.prefix() + &path);
+/// The form of a page for clients.
+pub fn rewrite(links: &Links<'_>, kind: PageKind, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    match (kind, page.trim_ascii_start().first()) {
+        (PageKind::PythonHtml, _) | (PageKind::PythonUntyped, Some(b'<')) => {
+            python::rewrite_html(links, page)
         }
-        // Most links of most pages lead to the same place from here as from there.
-        let is_relative = !link.starts_with('/') && Url::parse(link).is_err();
-        let from_here = || {
-            let own = Url::parse("http://proxy.invalid").ok()?;
-            let joined = own.join(self.path).ok()?.join(link).ok()?;
-            Some(joined.as_str().strip_prefix("http://proxy.invalid")? == path)
-        };
-        if is_relative && *base == self.page && from_here() == Some(true) {
-            return None;
+        (PageKind::PythonJson, _) | (PageKind::PythonUntyped, Some(b'{')) => {
+            python::rewrite_json(links, page)
         }
-        Some(path)
+        (PageKind::Npm, _) | (PageKind::NpmUntyped, Some(b'{')) => npm::rewrite(links, page),
+        (PageKind::PythonUntyped | PageKind::NpmUntyped, _) => Ok(page.to_vec()),
+        (PageKind::Cargo, _) => cargo::rewrite(links, page),
     }
-
-    /// What stands in place of a link that must be a whole URL.
-    fn whole_replacement(&self, link: &str, stated: Option<&Stated>) -> Option<String> {
-        let url = self.page.join(link).ok()?;
-        let stated = stated.map_or_else(String::new, Stated::prefix);
-        Some(format!("{}{stated}{}", self.proxy, self.path_of(&url)?))
-    }
-
-    /// The form of a page for clients.
-    pub fn rewrite(&self, kind: PageKind, page: &[u8]) -> Result<Vec<u8>, Unreadable> {
-        match (kind, page.trim_ascii_start().first()) {
-            (PageKind::PythonHtml, _) | (PageKind::PythonUntyped, Some(b'<')) => {
-                python::rewrite_html(self, page)
-            }
-            (PageKind::PythonJson, _) | (PageKind::PythonUntyped, Some(b'{')) => {
-                python::rewrite_json(self, page)
-            }
-            (PageKind::Npm, _) | (PageKind::NpmUntyped, Some(b'{')) => npm::rewrite(self, page),
-            (PageKind::PythonUntyped | PageKind::NpmUntyped, _) => Ok(page.to_vec()),
-            (PageKind::Cargo, _) => cargo::rewrite(self, page),
-        }
-    }
-}
-
-/// Adds to a form, which has at most so many bytes.
-fn add(form: &mut Vec<u8>, bytes: &[u8], most: usize) -> Result<(), Unreadable> {
-    if form.len().saturating_add(bytes.len()) > most {
-        return Err(Unreadable(
-            "it would have more than 128 MiB with links through this proxy",
-        ));
-    }
-    form.extend_from_slice(bytes);
-    Ok(())
 }
 
 #[cfg(test)]

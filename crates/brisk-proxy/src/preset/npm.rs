@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::{Links, MOST_PAGE_BYTES, Unreadable, json_strings};
+use super::json_strings;
+use super::links::{Links, MOST_PAGE_BYTES, Unreadable};
 use crate::stated::Stated;
 
 /// Of a package with all versions, and of a single version.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use super::anchors::{self, Link};
-use super::{Links, MOST_PAGE_BYTES, Unreadable, json_strings};
+use super::json_strings;
+use super::links::{Links, MOST_PAGE_BYTES, Unreadable};
 use crate::stated::Stated;
 
 /// The links of a page in JSON.

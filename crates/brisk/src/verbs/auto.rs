@@ -22,13 +22,13 @@ use serde_json::{Value, json};
 use super::profile::percent;
 use super::replay::summary;
 use super::warm::summary as warm_summary;
-use crate::FAILED;
-use crate::answer::Answer;
+use crate::answer::{Answer, FAILED};
 use crate::desktop_entries::{self, Entry, data_of_user};
 use crate::json;
-use crate::launcher::{LINKS, beside, is_link_to_brisk, next_in_path};
+use crate::launcher::beside;
 use crate::messages::{count, moment, say, warn};
 use crate::names::shown;
+use crate::program_links::{LINKS, is_link_to_brisk, next_in_path};
 use crate::size::parse_size;
 
 /// How long to wait for observers without a word, and how long then. What a launch that has just ended has read is written

@@ -1,6 +1,5 @@
 //! `brisk replay`: asks the kernel to read what a launch will need.
 
-use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
@@ -16,13 +15,13 @@ use serde_json::{Value, json};
 
 use super::profile;
 use crate::answer::Answer;
+use crate::direct_launch::exec_plain;
 use crate::disk_rate::parse_charge;
 use crate::file_kind::check_profile;
 use crate::json;
 use crate::known_launch::start_or_warn;
 use crate::messages::{count, say, warn};
 use crate::names::shown;
-use crate::path_hint::with_program_of_directory;
 use crate::size::parse_size;
 
 /// What to replay.
@@ -263,18 +262,7 @@ pub fn tell(replayed: &Replayed, json: bool, quiet: bool) -> std::io::Result<()>
 /// Starts the process that replays, and becomes the program, even if nothing can be replayed.
 pub fn start_with(background: BackgroundReplay, launch: &PlainLaunch) -> anyhow::Result<Answer> {
     start_or_warn(background);
-    match exec(launch)? {}
-}
-
-/// Becomes the program. The error says if the directory has a similar program.
-pub fn exec(launch: &PlainLaunch) -> anyhow::Result<Infallible> {
-    launch.exec().map_err(|error| {
-        let program = launch.command.first().map_or(Path::new(""), Path::new);
-        match &launch.tree {
-            Some(tree) => with_program_of_directory(error, program, tree),
-            None => error.into(),
-        }
-    })
+    match exec_plain(launch)? {}
 }
 
 /// What was replayed, for people.

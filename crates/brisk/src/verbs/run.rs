@@ -27,15 +27,15 @@ use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
 use crate::age::parse_linger;
 use crate::answer::Answer;
-use crate::direct_launch::DirectLaunch;
+use crate::direct_launch::{DirectLaunch, exec_plain};
 use crate::entry::{Entry, Start};
 use crate::file_kind::check_hot_pack;
 use crate::known_launch::{self, start_or_warn};
 use crate::launch_name;
-use crate::launcher::{next_in_path, own_arguments};
 use crate::messages::{count, say, warn};
 use crate::names::shown;
 use crate::path_hint::{HintedError, with_program};
+use crate::program_links::{next_in_path, own_arguments};
 use crate::recorded_place::{recorded_place, tell_made, tell_made_of};
 use crate::shell_word::shell_word;
 use crate::size::parse_size;
@@ -557,7 +557,7 @@ fn run_where_it_is(args: &Args) -> anyhow::Result<Answer> {
                 program.display()
             ));
         }
-        match replay::exec(&launch)? {}
+        match exec_plain(&launch)? {}
     }
     let arguments = args.command.get(1..).unwrap_or_default();
     let learned = Learned {

@@ -7,8 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 
 use super::shortage::is_shortage;
-use crate::session::control::KEPT_LOGS;
-use crate::session::directory::{Directory, Lock};
+use crate::session::directory::{Directory, KEPT_LOGS, Lock};
 use crate::session::log::say;
 
 /// The socket that runs connect to, and the session's other files.

@@ -52,7 +52,7 @@ use super::members::Members;
 use super::shared_mount_point::SharedMountPoint;
 use super::surroundings::Surroundings;
 use crate::Confinement;
-use crate::syscalls::keep_children;
+use crate::sys::signal::keep_children;
 
 /// What a guardian starts with.
 pub(super) struct Guardian {

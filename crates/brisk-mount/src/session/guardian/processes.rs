@@ -19,7 +19,7 @@ use crate::session::log::say;
 use crate::session::message::{Message, receive, receive_now};
 use crate::session::recorded_launch::RecordedLaunch;
 use crate::session::server::{Server, ServerTask};
-use crate::syscalls::start_child;
+use crate::sys::process::start_child;
 
 impl State {
     pub(super) fn hear_server(&mut self, index: usize, pid: Pid, now: Instant) {

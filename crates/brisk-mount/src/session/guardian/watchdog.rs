@@ -21,7 +21,7 @@ use rustix::process::{
 use crate::session::log::say;
 use crate::session::members::Members;
 use crate::session::mount_handle::MountHandle;
-use crate::syscalls::ignore_requests_to_end;
+use crate::sys::signal::ignore_requests_to_end;
 
 /// The name of the process. It does not begin with `brisk`, so that `pkill brisk` does not kill it.
 const NAME: &std::ffi::CStr = c"mount-watchdog";

@@ -4,7 +4,7 @@ use brisk_cache::{Explanation, Outcome};
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use super::DirectoryArg;
+use super::directory_arg::DirectoryArg;
 use super::http_responses::{self, HttpResponses};
 use super::key::{KeyArg, json_key, shown_key};
 use super::ls::{minute, seconds};
@@ -40,7 +40,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
-    let inspection = super::open(&args.cache.directory)?;
+    let inspection = super::directory_arg::open(&args.cache.directory)?;
     let key = args.key.bytes()?;
     let told = inspection.explain(&key)?;
     let responses = match told.outcome {

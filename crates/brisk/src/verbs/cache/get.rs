@@ -2,7 +2,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-use super::DirectoryArg;
+use super::directory_arg::DirectoryArg;
 use super::explain::reason;
 use super::key::{KeyArg, json_key, shown_key};
 use crate::answer::Answer;
@@ -31,7 +31,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
-    let inspection = super::open(&args.cache.directory)?;
+    let inspection = super::directory_arg::open(&args.cache.directory)?;
     let key = args.key.bytes()?;
     if args.json {
         return print_json(&inspection, &key);

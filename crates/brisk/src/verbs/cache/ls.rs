@@ -5,7 +5,7 @@ use brisk_cache::Entry;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::DirectoryArg;
+use super::directory_arg::DirectoryArg;
 use super::key::{json_key, shown_key};
 use crate::answer::Answer;
 use crate::messages::{count, warn};
@@ -41,7 +41,7 @@ pub(super) struct Args {
 const BUFFER: usize = 64 << 10;
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
-    let inspection = super::open(&args.cache.directory)?;
+    let inspection = super::directory_arg::open(&args.cache.directory)?;
     if let Some(damage) = inspection.index_damage() {
         warn(&format!(
             "{}: no entry can be found, because of {damage}",

@@ -1,6 +1,7 @@
 //! `brisk cache`: looks at the caches of programs, checks them, and makes them smaller.
 
 mod code_cache;
+mod directory_arg;
 mod explain;
 mod get;
 mod holders;
@@ -11,15 +12,9 @@ mod prune;
 mod stat;
 mod verify;
 
-use std::io;
-use std::path::{Path, PathBuf};
-
-use brisk_cache::Inspection;
 use clap::Subcommand;
 
 use crate::answer::Answer;
-use crate::messages::count;
-use code_cache::CodeCacheFiles;
 
 /// What to do with a cache.
 #[derive(Debug, clap::Args)]
@@ -52,14 +47,6 @@ enum Action {
     Clear(prune::ClearArgs),
 }
 
-/// The directory of a cache.
-#[derive(Debug, clap::Args)]
-struct DirectoryArg {
-    /// The directory of the cache.
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
-}
-
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     match &args.action {
         Action::Stat(args) => stat::run(args),
@@ -69,38 +56,5 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         Action::Verify(args) => verify::run(args),
         Action::Prune(args) => prune::prune(args),
         Action::Clear(args) => prune::clear(args),
-    }
-}
-
-/// A directory that programs of brisk's libraries fill.
-enum Directory {
-    Cache(Inspection),
-    CodeCache(CodeCacheFiles),
-}
-
-/// Finds out what the directory is, from the headers of its files.
-fn recognise(directory: &Path) -> anyhow::Result<Directory> {
-    match Inspection::open(directory) {
-        Ok(inspection) => Ok(Directory::Cache(inspection)),
-        Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-            match CodeCacheFiles::find(directory)? {
-                Some(files) => Ok(Directory::CodeCache(files)),
-                None => Err(e.into()),
-            }
-        }
-        Err(e) => Err(e.into()),
-    }
-}
-
-/// Opens a cache to look at it.
-fn open(directory: &Path) -> anyhow::Result<Inspection> {
-    match recognise(directory)? {
-        Directory::Cache(inspection) => Ok(inspection),
-        Directory::CodeCache(files) => anyhow::bail!(
-            "{}: a cache of generated code of an older brisk, with {}, of which brisk cache stat alone knows something; \
-             no program of this version finds them, so remove them",
-            directory.display(),
-            count(files.entries, "entry", "entries")
-        ),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use brisk_cache::{Cache, CacheOptions};
 use serde_json::json;
 
-use super::DirectoryArg;
+use super::directory_arg::DirectoryArg;
 use crate::age::parse_age;
 use crate::answer::Answer;
 use crate::json;
@@ -64,7 +64,7 @@ struct GroupArg {
 
 /// Opens a cache to write. Its directory must be one already.
 fn open(directory: &Path, group: &GroupArg, options: CacheOptions) -> anyhow::Result<Cache> {
-    super::open(directory)?;
+    super::directory_arg::open(directory)?;
     let options = match group.group {
         Some(gid) => options.group(gid),
         None => options,

@@ -7,8 +7,8 @@ use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::code_cache::CodeCacheFiles;
+use super::directory_arg::{Directory, DirectoryArg};
 use super::holders::Held;
-use super::{Directory, DirectoryArg};
 use crate::answer::Answer;
 use crate::json;
 use crate::messages::count;
@@ -35,7 +35,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
     let directory = &args.cache.directory;
-    let inspection = match super::recognise(directory)? {
+    let inspection = match super::directory_arg::recognise(directory)? {
         Directory::Cache(inspection) => inspection,
         Directory::CodeCache(files) => {
             show_code_cache(directory, &files, args.json)?;

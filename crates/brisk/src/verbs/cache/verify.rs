@@ -3,7 +3,7 @@ use std::io::{self, Write};
 use brisk_cache::Damage;
 use serde_json::{Value, json};
 
-use super::DirectoryArg;
+use super::directory_arg::DirectoryArg;
 use super::key::{json_key, shown_key};
 use crate::answer::Answer;
 use crate::json;
@@ -34,7 +34,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
-    let inspection = super::open(&args.cache.directory)?;
+    let inspection = super::directory_arg::open(&args.cache.directory)?;
     let progress = Progress::new(None, args.quiet);
     let read = progress.callback();
     let mut described: Vec<Damage> = Vec::new();
