@@ -43,8 +43,9 @@ pub(crate) enum Held {
     Copied(Vec<u8>),
     /// The value without its record, which could not be stored.
     Unstored(Vec<u8>),
-    /// A record of which only the bytes before the value were read.
-    Unread(Unread),
+    /// A record of which only the bytes before the value were read. In a box, because a hit of another kind would
+    /// otherwise have its size.
+    Unread(Box<Unread>),
 }
 
 /// A long value that is read from its file where it is asked for.
@@ -55,6 +56,9 @@ pub(crate) struct Unread {
     /// The value, if all of it was asked for.
     whole: OnceLock<Vec<u8>>,
 }
+
+// A hit is moved several times. More bytes are moved by a call.
+const _: () = assert!(size_of::<Hit>() <= 128);
 
 /// A part of a value, in the file that has it.
 ///
@@ -104,12 +108,12 @@ impl Hit {
         (written, bucket): (Minute, u16),
     ) -> Self {
         Self {
-            held: Held::Unread(Unread {
+            held: Held::Unread(Box::new(Unread {
                 segment,
                 start,
                 head,
                 whole: OnceLock::new(),
-            }),
+            })),
             record,
             written,
             bucket,
@@ -410,9 +414,8 @@ impl Hit {
     /// [`io::ErrorKind::UnexpectedEof`] if a page could not be read, and zeros were used instead.
     pub fn check_pages(&self) -> io::Result<()> {
         match &self.held {
-            Held::Mapped { segment, .. } | Held::Unread(Unread { segment, .. }) => {
-                segment.check_pages()
-            }
+            Held::Mapped { segment, .. } => segment.check_pages(),
+            Held::Unread(unread) => unread.segment.check_pages(),
             _ => Ok(()),
         }
     }
