@@ -252,5 +252,5 @@ pub mod summary {
     #[cfg(target_os = "linux")]
     pub use crate::read::extractor::ExtractSummary;
     #[cfg(feature = "write")]
-    pub use crate::write::{data_writer::Tally, image_writer::Summary};
+    pub use crate::write::{data_writer::Tally, summary::Summary};
 }

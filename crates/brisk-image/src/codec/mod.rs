@@ -10,6 +10,7 @@ mod decode;
 pub(crate) mod encode;
 pub(crate) mod kind;
 mod options;
+mod sizes;
 #[cfg(all(test, feature = "write"))]
 mod tests;
 
@@ -20,13 +21,6 @@ pub(crate) use decode::{Decoder, Decoders};
 #[cfg(any(feature = "write", feature = "profile"))]
 pub(crate) use encode::{Compression, Encoder};
 pub(crate) use kind::Codec;
-
-/// The decoded size of a metadata block.
 #[cfg(any(feature = "write", feature = "profile"))]
-const METADATA_BLOCK: u32 = 8192;
-
-/// Whether the kernel takes `size` as the size of a dictionary: 2^n or 2^n + 2^(n-1).
-pub(crate) fn is_dict_size(size: u32) -> bool {
-    let odd = size.checked_shr(size.trailing_zeros()).unwrap_or(0);
-    matches!(odd, 1 | 3)
-}
+pub(crate) use sizes::METADATA_BLOCK;
+pub(crate) use sizes::is_dict_size;

@@ -16,6 +16,8 @@ pub(crate) mod inode_reader;
 pub(crate) mod limits;
 pub(crate) mod locate;
 pub(crate) mod lookup_table;
+#[cfg(target_os = "linux")]
+mod mapped_image;
 pub(crate) mod meta_reader;
 pub(crate) mod open_image;
 mod path_steps;

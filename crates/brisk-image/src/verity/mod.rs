@@ -9,39 +9,19 @@ The bytes are those of `veritysetup format` (version 1, hash type 1), so the ker
 that compares each block with the tree before anything decodes it.
 */
 
+mod expected;
 mod hash_blocks;
 mod levels;
 mod root_hash;
+mod search;
 mod tree_file;
 mod verified_file;
 #[cfg(feature = "write")]
 mod verity_tree;
 
+pub use expected::{BLOCK, Verity};
 pub use root_hash::RootHash;
 pub use tree_file::{TreeFile, beside, root_hash_beside};
 pub use verified_file::VerifiedFile;
 #[cfg(feature = "write")]
 pub use verity_tree::{VeritySummary, VerityTree};
-
-/// Bytes of a data block and of a hash block.
-pub const BLOCK: u64 = crate::format::verity_superblock::BLOCK;
-
-/// What the user of a file knows of it beforehand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Verity {
-    /// The root hash of its tree.
-    pub root: RootHash,
-    /// The number of bytes that the tree must cover. None: the tree says it.
-    pub data_len: Option<u64>,
-}
-
-impl Verity {
-    /// Of a file whose tree has this root hash.
-    pub fn new(root: RootHash) -> Self {
-        Self {
-            root,
-            data_len: None,
-        }
-    }
-}

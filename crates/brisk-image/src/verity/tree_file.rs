@@ -4,10 +4,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use brisk_io::{ByteSource, open_at_once};
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::read::image::{Image, OpenOptions};
+use brisk_io::ByteSource;
 
 /// The suffix of images that systemd leaves out in the names of what is beside them.
 const RAW: &[u8] = b".raw";
@@ -34,68 +31,11 @@ impl TreeFile {
         }
     }
 
-    fn of_file(file: File, path: &Path, superblock: u64) -> Self {
+    pub(super) fn of_file(file: File, path: &Path, superblock: u64) -> Self {
         let descriptor = Some(file.as_raw_fd());
         Self {
             descriptor,
             ..Self::new(file, path, superblock)
-        }
-    }
-
-    /// The tree of the image in `file`, which has the name `path`: behind the image, or else in the file
-    /// [`beside`] it. The image starts at byte `offset`, or where [`Image::open`] finds it.
-    ///
-    /// Nothing is trusted yet: [`VerifiedFile::new`](super::VerifiedFile::new) compares what was found with a root hash.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if the file has no image, `NotFound` if there is no tree, and `Io`.
-    pub fn find(path: &Path, file: &File, offset: Option<u64>) -> Result<Self> {
-        match Self::behind(path, file, offset)? {
-            Some(tree) => Ok(tree),
-            None => Self::in_file(&beside(path)),
-        }
-    }
-
-    /// All trees that [`find`](Self::find) could find: that behind the image, and that beside it.
-    ///
-    /// # Errors
-    ///
-    /// As [`find`](Self::find), but that none is no error.
-    pub fn all(path: &Path, file: &File, offset: Option<u64>) -> Result<Vec<Self>> {
-        let mut trees = Vec::from_iter(Self::behind(path, file, offset)?);
-        match Self::in_file(&beside(path)) {
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            tree => trees.push(tree?),
-        }
-        Ok(trees)
-    }
-
-    fn behind(path: &Path, file: &File, offset: Option<u64>) -> Result<Option<Self>> {
-        let hold = || {
-            let file = file.try_clone();
-            file.map_err(|e| Error::io("hold the image", e).with_path(path))
-        };
-        let mut options = OpenOptions::new();
-        if let Some(offset) = offset {
-            options = options.offset(offset);
-        }
-        let image = Image::from_source(hold()?, &options);
-        let image = image.map_err(|e| e.with_path(path))?;
-        let superblock = image.verity_superblock().map_err(|e| e.with_path(path))?;
-        superblock
-            .map(|superblock| Ok(Self::of_file(hold()?, path, superblock)))
-            .transpose()
-    }
-
-    fn in_file(path: &Path) -> Result<Self> {
-        match open_at_once(path) {
-            Ok(tree) => Ok(Self::of_file(tree, path, 0)),
-            Err(e) => {
-                let doing =
-                    "find a verity tree behind the image or in this file, which brisk verity makes";
-                Err(Error::io(doing, e).with_path(path))
-            }
         }
     }
 

@@ -55,14 +55,13 @@ pub struct VerifiedFile {
 }
 
 impl VerifiedFile {
-    /// The image in `file`, which has the name `path`, compared with the tree that [`TreeFile::find`] finds.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`TreeFile::find`] and [`VerifiedFile::new`], and `Corrupt` if the tree does not cover the bytes that
-    /// `verity` says.
-    pub fn open(path: &Path, file: File, offset: Option<u64>, verity: &Verity) -> Result<Self> {
-        let tree = TreeFile::find(path, &file, offset)?;
+    /// The image in `file`, which has the name `path`, compared with this tree.
+    pub(super) fn of_tree(
+        tree: TreeFile,
+        path: &Path,
+        file: File,
+        verity: &Verity,
+    ) -> Result<Self> {
         let (tree_path, superblock) = (tree.path.clone(), tree.superblock);
         let descriptor = file.as_raw_fd();
         let mut verified = Self::new(file, path, tree, verity.root)?;
@@ -77,17 +76,6 @@ impl VerifiedFile {
             }
             _ => Ok(verified),
         }
-    }
-
-    /// The image in `file` as its own tree says that it is. Nobody vouches for that tree: what is read is as good as the
-    /// tree, and no better. This is for signing.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`VerifiedFile::open`].
-    pub fn of_its_own_root(path: &Path, file: File, offset: Option<u64>) -> Result<Self> {
-        let tree = TreeFile::find(path, &file, offset)?;
-        Self::of_root_of(tree, path, file)
     }
 
     /// The image in `file`, which has the name `path`, as this tree says that it is, like

@@ -4,14 +4,14 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use brisk_io::ByteSource;
-use serde::Serialize;
 use zerocopy::IntoBytes;
 
-use super::data_writer::{self, Copies, DataOptions, Tally};
+use super::data_writer::{self, Copies, DataOptions};
 use super::hot_pack::{HotPackBehind, ReadBack};
 use super::metadata_writer::MetadataWriter;
 use super::recipe::Recipe;
 use super::stream_output::StreamOutput;
+use super::summary::Summary;
 use super::{duplicates, inode_writer, xattr_writer};
 use crate::codec::encode::library_version;
 use crate::codec::{Codec, CodecOptions, Compression};
@@ -23,14 +23,16 @@ use crate::format::section::{self, SectionKind};
 use crate::format::superblock::{self, MAGIC, NO_TABLE, Superblock, flag};
 use crate::format::table::Fragment;
 #[cfg(feature = "profile")]
-use crate::hot_pack::writer::HotSummary;
+use crate::hot_pack::writer::Prefer;
 use crate::output::{Output, OutputFile, directory_of};
 use crate::plan::{PlanRules, Storage};
+#[cfg(feature = "profile")]
+use crate::profile::Profile;
 use crate::read::block_list::BLOCK_IN_MEMORY;
 use crate::read::image::Image;
 use crate::read::limits::Limits;
 use crate::tree::{Tree, TreeKind};
-use crate::verity::{VeritySummary, VerityTree};
+use crate::verity::VerityTree;
 use crate::work::Work;
 
 /// Images end at a multiple of this, so that every kernel can mount them from a loop device.
@@ -57,35 +59,8 @@ pub struct ImageWriter {
     recipe: bool,
     copy_blocks: bool,
     rules: PlanRules,
-    pub(super) hot_pack: Option<HotPackBehind>,
+    hot_pack: Option<HotPackBehind>,
     verity: bool,
-}
-
-/// What a written image holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Summary {
-    /// Inodes, each hard-linked one counted once.
-    pub inodes: u64,
-    /// Files among them.
-    pub files: u64,
-    /// Directories among them.
-    pub directories: u64,
-    /// What became of the contents.
-    pub data: Tally,
-    /// Bytes of the SquashFS image.
-    pub bytes_used: u64,
-    /// Bytes of the file, with padding and sections.
-    pub file_bytes: u64,
-    /// Threads that compressed.
-    pub threads: usize,
-    /// What the hot pack behind the image holds, if there is one.
-    #[cfg(feature = "profile")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hot_pack: Option<HotSummary>,
-    /// The hash tree behind the image, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verity: Option<VeritySummary>,
 }
 
 impl Default for ImageWriter {
@@ -292,6 +267,14 @@ impl ImageWriter {
             order: self.rules.order().to_vec(),
             raw: self.rules.raw().to_vec(),
         }
+    }
+
+    /// Puts the pages that `profile` lists behind the image, as a hot pack.
+    #[cfg(feature = "profile")]
+    #[must_use]
+    pub fn hot_pack(mut self, profile: Profile, prefer: Prefer) -> Self {
+        self.hot_pack = Some(HotPackBehind::new(profile, prefer));
+        self
     }
 
     /// Checks the options. [`ImageWriter::write`] does so, too, but listing a tree may take long.

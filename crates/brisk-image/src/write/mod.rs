@@ -8,4 +8,5 @@ pub(crate) mod inode_writer;
 pub(crate) mod metadata_writer;
 pub(crate) mod recipe;
 pub(crate) mod stream_output;
+pub(crate) mod summary;
 pub(crate) mod xattr_writer;

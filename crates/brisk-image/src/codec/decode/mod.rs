@@ -16,6 +16,8 @@ mod lz4_c;
 mod lz4_rust;
 #[cfg(feature = "lzo")]
 mod lzo_rust;
+#[cfg(any(feature = "xz", feature = "xz-rust"))]
+mod memory_limit;
 #[cfg(feature = "xz")]
 mod xz_c;
 #[cfg(feature = "xz-rust")]
@@ -28,10 +30,6 @@ mod zstd_rust;
 use self::library::{Decode, DecodeError};
 use super::Codec;
 use crate::error::{Error, Result, Unsupported};
-
-/// What one decoding may allocate. The largest dictionary of any block, 1 MiB, fits twice.
-#[cfg(any(feature = "xz", feature = "xz-rust"))]
-const MEMORY_LIMIT: u64 = 2 << 20;
 
 /// Which libraries decode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use liblzma::stream::{Action, Error as Xz, Status, Stream};
 
-use super::MEMORY_LIMIT;
 use super::library::{Decode, DecodeError};
+use super::memory_limit::MEMORY_LIMIT;
 
 pub(super) struct Decoder;
 

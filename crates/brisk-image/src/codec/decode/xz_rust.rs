@@ -4,8 +4,8 @@ use std::io;
 
 use lzma_rust2::{Action, Status, XzStream};
 
-use super::MEMORY_LIMIT;
 use super::library::{Decode, DecodeError};
+use super::memory_limit::MEMORY_LIMIT;
 
 /// [`MEMORY_LIMIT`] in the unit of the library.
 const MEMORY_LIMIT_KIB: u32 = (MEMORY_LIMIT / 1024) as u32;

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::output::Output;
 use crate::tree::Tree;
 use crate::work::Work;
-use crate::write::image_writer::Summary;
+use crate::write::summary::Summary;
 
 /// There is no value of it, so nothing below is ever called.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use crate::profile::origin::Origin;
 use crate::read::image::{Image, OpenOptions};
 use crate::tree::{Tree, TreeInode, TreeKind};
 use crate::work::Work;
-use crate::write::image_writer::{ImageWriter, Summary};
+use crate::write::summary::Summary;
 
 /// What the hot pack behind an image is made of, and for.
 #[derive(Debug, Clone)]
@@ -21,17 +21,12 @@ pub(in crate::write) struct HotPackBehind {
     prefer: Prefer,
 }
 
-impl ImageWriter {
-    /// Puts the pages that `profile` lists behind the image, as a hot pack.
-    #[must_use]
-    pub fn hot_pack(mut self, profile: Profile, prefer: Prefer) -> Self {
-        let profile = Arc::new(profile);
-        self.hot_pack = Some(HotPackBehind { profile, prefer });
-        self
-    }
-}
-
 impl HotPackBehind {
+    pub(in crate::write) fn new(profile: Profile, prefer: Prefer) -> Self {
+        let profile = Arc::new(profile);
+        Self { profile, prefer }
+    }
+
     /// Checks by the lengths of files that the hot pack can have something. Packing may take long,
     /// so this comes before it.
     pub(in crate::write) fn check(&self, tree: &Tree) -> Result<()> {

@@ -1,0 +1,35 @@
+//! What a written image holds.
+
+use serde::Serialize;
+
+use super::data_writer::Tally;
+#[cfg(feature = "profile")]
+use crate::hot_pack::writer::HotSummary;
+use crate::verity::VeritySummary;
+
+/// What a written image holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Inodes, each hard-linked one counted once.
+    pub inodes: u64,
+    /// Files among them.
+    pub files: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// What became of the contents.
+    pub data: Tally,
+    /// Bytes of the SquashFS image.
+    pub bytes_used: u64,
+    /// Bytes of the file, with padding and sections.
+    pub file_bytes: u64,
+    /// Threads that compressed.
+    pub threads: usize,
+    /// What the hot pack behind the image holds, if there is one.
+    #[cfg(feature = "profile")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hot_pack: Option<HotSummary>,
+    /// The hash tree behind the image, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verity: Option<VeritySummary>,
+}
