@@ -120,8 +120,8 @@ fn a_cache_of_the_first_format_is_shown() {
 
     let shown = sandbox.stdout(&["cache", "explain", "cache", "key 4"]);
     assert_eq!(shown, EXPLAINED);
-    let guide = include_str!("../../../GUIDE.md");
-    assert!(guide.contains(EXPLAINED), "the guide shows it");
+    let page = include_str!("../../../docs/caches.md");
+    assert!(page.contains(EXPLAINED), "the page shows it");
     let absent = sandbox.run(&["cache", "explain", "cache", "none"]);
     assert_eq!(absent.code, 1);
     let last = absent.stdout.lines().last().unwrap();

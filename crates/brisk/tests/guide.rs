@@ -1,5 +1,6 @@
 //! Runs the commands of the pages that people read first, exactly as they are there.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -88,4 +89,23 @@ fn the_readme_does_what_it_says() {
         env!("CARGO_MANIFEST_DIR"),
         "/../../README.md"
     )));
+}
+
+#[test]
+fn no_page_in_docs_has_commands_that_nobody_runs() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut pages = 0;
+    for entry in fs::read_dir(docs).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|end| end == "md") {
+            let page = fs::read_to_string(&path).unwrap();
+            assert!(
+                !page.lines().any(|line| line == "```sh"),
+                "{} has a block sh, which only the guide and the README may have: take console",
+                path.display()
+            );
+            pages += 1;
+        }
+    }
+    assert!(pages > 10, "{pages}");
 }

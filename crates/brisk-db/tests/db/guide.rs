@@ -1,4 +1,4 @@
-//! The section of the guide does what it says.
+//! The page about databases does what it says.
 
 use std::process::Command;
 
@@ -6,9 +6,12 @@ use crate::ledger::Ledger;
 
 /// The `console` blocks of the section: each command, and what it prints.
 fn commands() -> Vec<(String, String)> {
-    let guide = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../GUIDE.md"));
-    let start = guide.find("## Look into a program's database").unwrap();
-    let section = &guide[start..];
+    let page = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/databases.md"
+    ));
+    let start = page.find("## Look into a program's database").unwrap();
+    let section = &page[start..];
     let end = section[3..].find("\n## ").unwrap();
     let mut commands: Vec<(String, String)> = Vec::new();
     let mut is_inside = false;
@@ -29,7 +32,7 @@ fn commands() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_guide_does_what_it_says() {
+fn the_page_does_what_it_says() {
     let ledger = Ledger::new();
     let commands = commands();
     assert!(commands.len() > 8);
