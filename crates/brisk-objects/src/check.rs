@@ -1,11 +1,12 @@
 //! Whether records and indexes agree.
 
-use crate::database::{Inner, Table, damaged};
 use crate::error::Error;
+use crate::inner::Inner;
 use crate::key_bytes::KeyBytes;
 use crate::reading::Reading;
 use crate::record::Record;
 use crate::stored_record;
+use crate::table::{Table, damaged};
 
 pub(crate) fn check<R: Record>(reading: Reading<'_>) -> Result<u64, Error> {
     let Reading { txn, inner } = reading;

@@ -1,35 +1,20 @@
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
+//! The handle of a database, and opening one.
+
+use std::path::Path;
+use std::sync::Arc;
 use std::{fmt, io};
 
-use heed::types::Bytes;
-use heed::{MdbError, RoTxn, WithoutTls};
-
-use crate::environment::Environment;
 use crate::error::Error;
 use crate::full_copy;
-use crate::lazy_mark::LazyMark;
+use crate::inner::Inner;
 use crate::migration::Migrated;
-use crate::opening::{Ending, fits};
+use crate::opening::Ending;
 use crate::options::Options;
 use crate::query::Query;
 use crate::record::Record;
-use crate::schema::Schema;
 use crate::snapshot::Snapshot;
-use crate::store_error::{self, Told};
+use crate::store_error::Told;
 use crate::transaction::Transaction;
-
-/// A table of the file: keys and values, in the order of the keys.
-pub(crate) type Table = heed::Database<Bytes, Bytes>;
-
-/// After so many commits, the places of readers that were killed are taken back. Until then, no page is used again that they
-/// could see.
-const COMMITS: u32 = 64;
-
-/// The longest key of LMDB.
-pub(crate) const MOST_KEY: usize = 511;
 
 /// Records of several collections in one file, and the indexes by which they are found.
 ///
@@ -38,52 +23,6 @@ pub(crate) const MOST_KEY: usize = 511;
 #[derive(Clone)]
 pub struct Database {
     pub(crate) inner: Arc<Inner>,
-}
-
-/// What all handles of a database share.
-pub(crate) struct Inner {
-    pub(crate) env: Environment,
-    pub(crate) path: PathBuf,
-    pub(crate) about: Table,
-    pub(crate) collections: Vec<Collection>,
-    /// The thread that has a transaction.
-    pub(crate) writer: Mutex<Option<ThreadId>>,
-    /// The last transaction of the file in which its layouts and indexes were those of this program.
-    pub(crate) seen: AtomicUsize,
-    /// Commits of this program.
-    pub(crate) commits: AtomicU32,
-    /// The only transaction that a file can have that is open to be read only.
-    pub(crate) frozen: Option<usize>,
-    /// Says that commits wait for no disk.
-    pub(crate) lazy: Option<LazyMark>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(mark) = self.lazy.take()
-            && self.check_process().is_ok()
-            && self.env.force_sync().is_ok()
-        {
-            mark.end();
-        }
-    }
-}
-
-/// A collection of an open database.
-pub(crate) struct Collection {
-    pub(crate) schema: Schema,
-    /// Of the layout.
-    pub(crate) fingerprint: u64,
-    /// Of the layout and the indexes.
-    pub(crate) whole_fingerprint: u64,
-    pub(crate) records: Table,
-    /// In the order of the schema.
-    pub(crate) indexes: Vec<Table>,
-}
-
-/// The key in [`ABOUT`] under which the next automatic key is.
-pub(crate) fn next_key(collection: &str) -> String {
-    format!("next {collection}")
 }
 
 impl Database {
@@ -130,7 +69,7 @@ impl Database {
     /// changed layouts or indexes.
     #[inline]
     pub fn snapshot(&self) -> Result<Snapshot<'_>, Error> {
-        Snapshot::begin(self)
+        Snapshot::begin(&self.inner)
     }
 
     /// The same, which borrows nothing: it keeps the database open by itself. It takes longer to begin.
@@ -139,7 +78,7 @@ impl Database {
     ///
     /// As [`snapshot`](Self::snapshot).
     pub fn owned_snapshot(&self) -> Result<Snapshot<'static>, Error> {
-        Snapshot::begin_owned(self)
+        Snapshot::begin_owned(&self.inner)
     }
 
     /// The record of a key, as a copy that borrows nothing. A [`Snapshot`] borrows it.
@@ -224,138 +163,67 @@ impl Database {
     }
 }
 
+impl Options {
+    /// Opens a database to read it, and writes nothing: neither to the file nor beside it. So it can be on a filesystem that is
+    /// mounted read-only, or belong to another user.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NeedsWriting`] if the file lacks a collection or an index of these types. [`Error::ReadOnly`] from
+    /// [`Database::begin`](crate::Database::begin), and [`Error::NotFrozen`] from
+    /// [`Database::snapshot`](crate::Database::snapshot) if it finds that somebody has written. Otherwise as
+    /// [`open`](Self::open); no migration is run.
+    ///
+    /// # Safety
+    ///
+    /// While the database is open, nothing writes to the file, and LMDB does not, either: nobody is told that the file is being
+    /// read, so a writer would use pages again that are still looked at.
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    pub unsafe fn open_read_only(self, path: &Path) -> Result<Database, Error> {
+        // SAFETY: the caller promises it.
+        unsafe { Database::open_read_only(path, &self) }
+    }
+
+    /// What [`open`](Self::open) would migrate. It does all of that, and then gives it up.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    ///
+    /// # Safety
+    ///
+    /// As for [`open`](Self::open).
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    pub unsafe fn dry_run(self, path: &Path) -> Result<Vec<Migrated>, Error> {
+        // SAFETY: the caller promises it.
+        unsafe { Database::dry_run(path, &self) }
+    }
+
+    /// Opens a database, or makes one if there is no file. Another file beside it, whose name ends with `-lock`, has the
+    /// readers. Indexes that the file does not have yet are built, and those that no type has any more are removed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`] if the file has records of another layout. [`Error::Foreign`] if it is no database, [`Error::Cut`] if
+    /// its end is missing, and [`Error::Pages`] if a page is wrong. [`Error::Network`], [`Error::OpenAlready`] and
+    /// [`Error::SameProcessNumber`] where LMDB would destroy the file or not work. [`Error::NotUnique`] if a unique index
+    /// is new, and records have equal values. Otherwise those of the system.
+    ///
+    /// # Safety
+    ///
+    /// While the database is open, nothing but LMDB writes to the file: it is mapped, and what is read borrows from the
+    /// mapping. All processes use one name of it: of two hard links, each would have a lock of its own.
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    pub unsafe fn open(self, path: &Path) -> Result<Database, Error> {
+        // SAFETY: the caller promises it.
+        unsafe { Database::open(path, &self) }
+    }
+}
+
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database")
             .field("path", &self.inner.path)
             .finish_non_exhaustive()
-    }
-}
-
-impl Inner {
-    /// Refuses to go on if another program has changed layouts or indexes since this one opened the file. `last` is the
-    /// number of the last transaction that this one sees.
-    pub(crate) fn check_schemas(&self, txn: &RoTxn<'_>, last: usize) -> Result<(), Error> {
-        if self.seen.load(Ordering::Relaxed) == last {
-            return Ok(());
-        }
-        for collection in &self.collections {
-            if !fits(
-                &self.env,
-                &self.about,
-                txn,
-                &collection.schema,
-                collection.fingerprint,
-            )? {
-                let path = self.path.clone();
-                return Err(Error::Changed { path });
-            }
-        }
-        self.seen.fetch_max(last, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// The thread that has a transaction.
-    pub(crate) fn writer(&self) -> MutexGuard<'_, Option<ThreadId>> {
-        // It is replaced as a whole.
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The collection of a type.
-    #[inline]
-    pub(crate) fn collection<R: Record>(&self) -> Result<&Collection, Error> {
-        let collection = R::SCHEMA.collection;
-        let is_it = |known: &&Collection| {
-            let whole = const { R::SCHEMA.whole_fingerprint() };
-            known.whole_fingerprint == whole && known.schema.collection == collection
-        };
-        let known = self.collections.iter().find(is_it);
-        known.ok_or(Error::Unknown { collection })
-    }
-
-    /// An error in a child of the process that has opened the file.
-    #[inline]
-    pub(crate) fn check_process(&self) -> Result<(), Error> {
-        self.env.check_process()
-    }
-
-    /// What follows a commit of this number, which has written something.
-    pub(crate) fn committed(&self, number: usize) -> Result<(), Error> {
-        // It has changed no layout, so nobody need compare them.
-        self.seen.fetch_max(number, Ordering::Relaxed);
-        let before = self.commits.fetch_add(1, Ordering::Relaxed);
-        if before % COMMITS == COMMITS - 1 {
-            self.env.clear_stale_readers().told(&self.env)?;
-        }
-        Ok(())
-    }
-
-    /// An error of LMDB, with what this database knows.
-    #[cold]
-    pub(crate) fn told(&self, e: heed::Error) -> Error {
-        store_error::of_open_file(&self.env, e)
-    }
-
-    /// Begins to read, by `read`.
-    #[inline]
-    pub(crate) fn read<'e>(
-        &self,
-        read: impl Fn() -> heed::Result<RoTxn<'e, WithoutTls>>,
-    ) -> Result<RoTxn<'e, WithoutTls>, Error> {
-        self.check_process()?;
-        match read() {
-            // Processes that were killed may still have their places.
-            Err(heed::Error::Mdb(MdbError::ReadersFull)) => {
-                self.env.clear_stale_readers().told(&self.env)?;
-                read()
-            }
-            done => done,
-        }
-        .map_err(|e| self.told(e))
-        .and_then(|txn| {
-            if self.frozen.is_some_and(|frozen| frozen != txn.id()) {
-                let path = self.path.clone();
-                return Err(Error::NotFrozen { path });
-            }
-            self.check_schemas(&txn, txn.id())?;
-            Ok(txn)
-        })
-    }
-}
-
-pub(crate) fn not_unique<R: Record>(number: usize, entry: &[u8]) -> Error {
-    let index = R::SCHEMA.indexes.get(number);
-    Error::NotUnique {
-        collection: R::SCHEMA.collection,
-        index: index.map_or("", |index| index.name),
-        value: R::describe_index_key(number, entry),
-    }
-}
-
-pub(crate) fn damaged<R: Record>(key: &[u8]) -> Error {
-    Error::Damaged {
-        collection: R::SCHEMA.collection,
-        key: crate::key::describe_key::<R::Key>(key),
-    }
-}
-
-pub(crate) fn check_key_len<R: Record>(what: &'static str, len: usize) -> Result<(), Error> {
-    check_key_len_of(R::SCHEMA.collection, what, len)
-}
-
-/// The same of a collection of this name.
-pub(crate) fn check_key_len_of(
-    collection: &'static str,
-    what: &'static str,
-    len: usize,
-) -> Result<(), Error> {
-    match (1..=MOST_KEY).contains(&len) {
-        true => Ok(()),
-        false => Err(Error::TooLong {
-            what,
-            of: collection,
-            len: len as u64,
-            most: MOST_KEY as u64,
-        }),
     }
 }

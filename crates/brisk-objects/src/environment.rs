@@ -8,9 +8,9 @@ use std::{io, mem};
 
 use heed::{Env, EnvFlags, EnvOpenOptions, WithoutTls};
 
+use crate::durability::Durability;
 use crate::error::Error;
 use crate::opener::Opener;
-use crate::options::{Durability, Options};
 use crate::store_error;
 
 /// Readers at one time, unless the options say another number.
@@ -58,28 +58,30 @@ impl Drop for Environment {
     }
 }
 
-/// Opens the file, with room for the tables of all definitions and for some more.
+/// What an open file has room for, and what its commits wait for.
+pub(crate) struct Room {
+    /// The most bytes of the file.
+    pub(crate) limit: u64,
+    /// The most readers at one time.
+    pub(crate) readers: u32,
+    /// Tables that can be open, besides the one that says what the others are.
+    pub(crate) tables: u32,
+    pub(crate) durability: Durability,
+}
+
+/// Opens the file.
 ///
 /// # Safety
 ///
 /// While the environment is open, nothing but LMDB writes to the file.
-pub(crate) unsafe fn open(
-    path: &Path,
-    options: &Options,
-    more_tables: u32,
-) -> Result<Environment, Error> {
-    let limit = whole_pages(options.limit)?;
-    let tables = options
-        .definitions
-        .iter()
-        .map(|definition| definition.tables());
+pub(crate) unsafe fn open(path: &Path, room: &Room) -> Result<Environment, Error> {
+    let limit = whole_pages(room.limit)?;
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.map_size(limit)
-        .max_readers(options.readers)
-        // One says what the others are.
-        .max_dbs(1 + more_tables + tables.sum::<u32>());
+        .max_readers(room.readers)
+        .max_dbs(room.tables.saturating_add(1));
     let mut flags = EnvFlags::NO_SUB_DIR;
-    flags |= match options.durability {
+    flags |= match room.durability {
         Durability::Full => EnvFlags::empty(),
         Durability::Last => EnvFlags::NO_META_SYNC,
         Durability::Lazy => EnvFlags::NO_SYNC,

@@ -6,10 +6,11 @@ use std::path::Path;
 use heed::types::Bytes;
 use heed::{CompactionOption, PutFlags};
 
-use crate::database::{Inner, Table};
 use crate::environment::{self, Access};
 use crate::error::Error;
+use crate::inner::Inner;
 use crate::store_error::Told;
+use crate::table::Table;
 use crate::unfinished::Unfinished;
 use crate::untyped::pages;
 

@@ -6,7 +6,7 @@ use heed::iteration_method::MoveThroughDuplicateValues;
 use heed::types::Bytes;
 use heed::{DefaultComparator, RoRange, RoRevRange, RoTxn};
 
-use crate::database::{MOST_KEY, Table};
+use crate::table::{MOST_KEY, Table};
 
 /// What of a table is wanted. Each further bound makes it smaller.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 use std::fmt;
 
-use crate::value::TIME_WIDTH;
+/// Bytes of the stored form of a moment.
+pub(crate) const TIME_WIDTH: usize = 12;
 
 /// The type of a value, as it is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

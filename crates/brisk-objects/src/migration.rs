@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use heed::RwTxn;
 
-use crate::database::{Inner, Table, check_key_len, damaged};
 use crate::error::Error;
+use crate::inner::Inner;
 use crate::key::describe_key;
 use crate::record::{Record, ViewOf};
 use crate::schema::Schema;
 use crate::store_error::Told;
 use crate::stored_record;
+use crate::table::{Table, check_key_len, damaged};
 
 /// What a migration of a program may fail with.
 pub(crate) type Why = Box<dyn std::error::Error + Send + Sync>;

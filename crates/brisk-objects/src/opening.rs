@@ -1,82 +1,30 @@
 //! Opening a file: what it has is compared with the types of the program, migrated, and indexed.
 
 use std::fs::File;
-use std::ops::Bound;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
-use brisk_io::Filesystem;
 use heed::types::Bytes;
 use heed::{Env, MdbError, RoTxn, RwTxn, WithoutTls};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 
-use crate::database::{Collection, Inner, Table, check_key_len, damaged, not_unique};
-use crate::environment::{self, Access};
+use crate::about;
+use crate::about::{
+    ABOUT, SPARE, VERSION, fits, index_key, index_table, is_in_words, layout_key, own_table,
+    stored_layout,
+};
+use crate::definition::Definition;
+use crate::durability::Durability;
+use crate::environment::{self, Access, Room};
 use crate::error::Error;
-use crate::key_bytes::KeyBytes;
+use crate::inner::{Collection, Inner};
 use crate::lazy_mark::LazyMark;
+use crate::location::{refuse_network, resolved};
 use crate::migration::{self, Migrated, Migration};
-use crate::options::{Durability, Options};
-use crate::record::{Record, ViewOf};
-use crate::schema::Schema;
+use crate::options::Options;
 use crate::store_error::Told;
-use crate::stored_record;
-use crate::untyped::{existing, pages};
-
-/// The name of the table that says what the others are.
-pub(crate) const ABOUT: &str = "brisk-objects";
-/// The name of the table where migrated records are until all are.
-pub(crate) const SPARE: &str = "brisk-objects migration";
-/// The version of all that is stored.
-pub(crate) const VERSION: &[u8] = b"1";
-
-/// What a program knows of a collection before it is opened.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Definition {
-    schema: Schema,
-    fingerprint: u64,
-    fill_index: FillIndex,
-}
-
-/// Writes the entries of an index of all records of a collection.
-type FillIndex = fn(&mut RwTxn<'_>, &Inner, &Collection, usize) -> Result<(), Error>;
-
-impl Definition {
-    pub(crate) fn of<R: Record>() -> Self {
-        Self {
-            schema: R::SCHEMA,
-            fingerprint: R::FINGERPRINT,
-            fill_index: fill_index::<R>,
-        }
-    }
-
-    fn collection(&self) -> &'static str {
-        self.schema.collection
-    }
-
-    /// How many tables it has.
-    pub(crate) fn tables(&self) -> u32 {
-        u32::try_from(self.schema.indexes.len())
-            .map_or(u32::MAX, |indexes| indexes.saturating_add(1))
-    }
-}
-
-/// The key in [`ABOUT`] under which the layout of the records of a collection is.
-pub(crate) fn layout_key(schema: &Schema) -> String {
-    format!("layout {}", schema.collection)
-}
-
-/// The key in [`ABOUT`] under which an index is.
-pub(crate) fn index_key(schema: &Schema, index: &str) -> String {
-    format!("index {}", index_table(schema.collection, index))
-}
-
-/// The name of the table of an index.
-pub(crate) fn index_table(collection: &str, index: &str) -> String {
-    format!("{collection}/{index}")
-}
+use crate::table::Table;
+use crate::untyped::{existing, pages, state};
 
 /// What becomes of the transaction that opens the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,11 +58,22 @@ impl Inner {
         // Each table that could be open makes each snapshot longer to begin, so there is room for no more than needed.
         let mut more = 0;
         loop {
+            let tables = options
+                .definitions
+                .iter()
+                .map(Definition::tables)
+                .sum::<u32>();
+            let room = Room {
+                limit: options.limit,
+                readers: options.readers,
+                tables: tables.saturating_add(more),
+                durability: options.durability,
+            };
             // SAFETY: the caller promises it.
-            let env = unsafe { environment::open(path, options, more) }?;
+            let env = unsafe { environment::open(path, &room) }?;
             // Those of processes that were killed.
             env.clear_stale_readers().told(&env)?;
-            pages::refuse_wrong(&env, &File::open(path)?, options.is_checked)?;
+            state::refuse_wrong(&env, &File::open(path)?, options.is_checked)?;
             let lazy = match options.durability {
                 Durability::Lazy => Some(LazyMark::set(path)?),
                 Durability::Full | Durability::Last => {
@@ -168,7 +127,7 @@ impl Inner {
         let tables = tables.saturating_add(1);
         // SAFETY: the caller promises it.
         let env = unsafe { environment::open_existing(&path, tables, Access::ReadFrozen) }?;
-        pages::refuse_wrong(&env, &file, options.is_checked)?;
+        state::refuse_wrong(&env, &file, options.is_checked)?;
         match opened_as_it_is(&env, definitions, Words::Any)? {
             Some((about, collections)) => Ok(Self {
                 frozen: Some(env.info().last_txn_id),
@@ -208,7 +167,7 @@ impl Inner {
         }
         let (mut obsolete, mut old) = (Vec::new(), false);
         for definition in definitions {
-            obsolete.extend(self::obsolete(
+            obsolete.extend(about::obsolete(
                 &self.env,
                 &self.about,
                 &txn,
@@ -393,21 +352,6 @@ fn why_unreadable(
     Ok(Error::Foreign { path, found })
 }
 
-/// The fingerprint and the text of the layout that the file has of a collection.
-fn stored_layout(
-    env: &Env<WithoutTls>,
-    about: &Table,
-    txn: &RoTxn<'_>,
-    schema: &Schema,
-) -> Result<Option<(u64, String)>, Error> {
-    let stored = about.get(txn, layout_key(schema).as_bytes()).told(env)?;
-    let parts = stored.and_then(<[u8]>::split_first_chunk);
-    Ok(parts.map(|(number, text)| {
-        let text = String::from_utf8_lossy(text).into_owned();
-        (u64::from_le_bytes(*number), text)
-    }))
-}
-
 /// In which words a file may describe a collection whose layout is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Words {
@@ -470,315 +414,4 @@ fn opened_as_it_is(
     // The handles of tables stay only if the transaction ends so.
     txn.commit().told(env)?;
     Ok(Some((about, collections)))
-}
-
-/// Whether a collection has this layout and these indexes in the file, and no others.
-pub(crate) fn fits(
-    env: &Env<WithoutTls>,
-    about: &Table,
-    txn: &RoTxn<'_>,
-    schema: &Schema,
-    layout: u64,
-) -> Result<bool, Error> {
-    let has = |key: String, number: u64| -> Result<bool, Error> {
-        let stored = about.get(txn, key.as_bytes()).told(env)?;
-        Ok(stored.is_some_and(|stored| stored.starts_with(&number.to_le_bytes())))
-    };
-    for index in schema.indexes {
-        if !has(index_key(schema, index.name), index.fingerprint(layout))? {
-            return Ok(false);
-        }
-    }
-    Ok(has(layout_key(schema), layout)? && obsolete(env, about, txn, schema)?.is_empty())
-}
-
-/// Whether the file describes a collection in the words of this schema, which has the same layout. They also say whether keys
-/// are automatic.
-fn is_in_words(
-    env: &Env<WithoutTls>,
-    about: &Table,
-    txn: &RoTxn<'_>,
-    schema: &Schema,
-) -> Result<bool, Error> {
-    let stored = about.get(txn, layout_key(schema).as_bytes()).told(env)?;
-    let words = stored.and_then(|stored| stored.get(size_of::<u64>()..));
-    Ok(words == Some(schema.layout_text().as_bytes()))
-}
-
-/// The table that says what the others are, which is made in a new file. None if the file is of another program.
-fn own_table(env: &Env<WithoutTls>, txn: &mut RwTxn<'_>) -> Result<Option<Table>, Error> {
-    if let Some(about) = env.open_database(txn, Some(ABOUT)).told(env)? {
-        return Ok(Some(about));
-    }
-    let root: Option<Table> = env.open_database(txn, None).told(env)?;
-    if let Some(root) = root
-        && !root.is_empty(txn).told(env)?
-    {
-        return Ok(None);
-    }
-    Ok(Some(env.create_database(txn, Some(ABOUT)).told(env)?))
-}
-
-/// Refuses a file on a network.
-pub(crate) fn refuse_network(path: &Path) -> Result<(), Error> {
-    // A file can be mounted alone, and that of its readers is in the directory.
-    for place in [path.parent().unwrap_or(Path::new("/")), path] {
-        // To ask for its filesystem. A directory of others need not be readable.
-        let opened = match rustix::fs::open(place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-            Err(Errno::NOENT) if place == path => return Ok(()),
-            opened => opened.map_err(std::io::Error::from)?,
-        };
-        if let Filesystem::Network(filesystem) = Filesystem::of(opened)? {
-            let path = path.to_owned();
-            return Err(Error::Network { path, filesystem });
-        }
-    }
-    Ok(())
-}
-
-/// A path from the root, through links to the file that they name, so that all processes lock the same one.
-pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Error> {
-    let path = std::path::absolute(path)?;
-    match path.canonicalize() {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            if path.is_symlink() {
-                let told = format!("{} is a link to a file that does not exist", path.display());
-                return Err(std::io::Error::new(e.kind(), told).into());
-            }
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-                return Err(e.into());
-            };
-            Ok(parent.canonicalize()?.join(name))
-        }
-        found => Ok(found?),
-    }
-}
-
-/// The names in [`ABOUT`] of the indexes that no type has any more.
-fn obsolete(
-    env: &Env<WithoutTls>,
-    about: &Table,
-    txn: &RoTxn<'_>,
-    schema: &Schema,
-) -> Result<Vec<String>, Error> {
-    let mut obsolete = Vec::new();
-    let prefix = index_key(schema, "");
-    for entry in about.prefix_iter(txn, prefix.as_bytes()).told(env)? {
-        let name = String::from_utf8_lossy(entry.told(env)?.0).into_owned();
-        let indexes = &mut schema.indexes.iter();
-        if !indexes.any(|index| index_key(schema, index.name) == name) {
-            obsolete.push(name);
-        }
-    }
-    Ok(obsolete)
-}
-
-/// Bytes of entries that are sorted in memory at a time while an index is filled.
-const RUN: usize = 64 << 20;
-
-/// Writes the entries of an index of all records.
-fn fill_index<R: Record>(
-    txn: &mut RwTxn<'_>,
-    inner: &Inner,
-    collection: &Collection,
-    number: usize,
-) -> Result<(), Error> {
-    fill_in_runs::<R>(txn, inner, collection, (number, RUN))
-}
-
-/// An entry of an index that is being filled.
-struct NewEntry {
-    bytes: KeyBytes,
-    /// How many of them are the value, if it must be unique.
-    unique: Option<usize>,
-}
-
-impl NewEntry {
-    fn value(&self) -> Option<&[u8]> {
-        self.bytes.get(..self.unique?)
-    }
-}
-
-/// The same, in runs of so many bytes. Each is sorted: so neighbours are written together.
-fn fill_in_runs<R: Record>(
-    txn: &mut RwTxn<'_>,
-    inner: &Inner,
-    collection: &Collection,
-    (number, run_bytes): (usize, usize),
-) -> Result<(), Error> {
-    let Some(table) = collection.indexes.get(number) else {
-        return Ok(());
-    };
-    let mut run: Vec<NewEntry> = Vec::new();
-    let mut last: Option<KeyBytes> = None;
-    loop {
-        let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let is_first = last.is_none();
-        let end = next_run::<R>(inner, txn, collection, number, (from, run_bytes), &mut run)?;
-        run.sort_unstable_by(|one, two| one.bytes.cmp(&two.bytes));
-        for pair in run.windows(2) {
-            if let [one, two] = pair
-                && one.value().is_some()
-                && one.value() == two.value()
-            {
-                return Err(not_unique::<R>(number, &one.bytes));
-            }
-        }
-        for entry in &run {
-            // A first run is written without a search, and its pages are full.
-            let flags = match is_first {
-                true => heed::PutFlags::APPEND,
-                false => heed::PutFlags::empty(),
-            };
-            if let Some(value) = entry.value().filter(|_| !is_first) {
-                let found = table.get_greater_than_or_equal_to(txn, value);
-                let found = found.map_err(|e| inner.told(e))?;
-                if found.is_some_and(|(found, _)| found.starts_with(value)) {
-                    return Err(not_unique::<R>(number, &entry.bytes));
-                }
-            }
-            let put = table.put_with_flags(txn, flags, &entry.bytes, &[]);
-            put.map_err(|e| inner.told(e))?;
-        }
-        match end {
-            Some(end) => last = Some(end),
-            None => return Ok(()),
-        }
-    }
-}
-
-/// Makes the entries of the records from a key on, until they have so many bytes. Returns the last key, if there may be more.
-fn next_run<R: Record>(
-    inner: &Inner,
-    txn: &RwTxn<'_>,
-    collection: &Collection,
-    number: usize,
-    (from, run_bytes): (Bound<&[u8]>, usize),
-    run: &mut Vec<NewEntry>,
-) -> Result<Option<KeyBytes>, Error> {
-    let index = collection.schema.indexes.get(number);
-    let is_unique = index.is_some_and(|index| index.is_unique);
-    run.clear();
-    let mut bytes = 0_usize;
-    let range = (from, Bound::Unbounded);
-    for record in collection.records.range(txn, &range).told(&inner.env)? {
-        let (key, value) = record.told(&inner.env)?;
-        let view = stored_record::view::<R>(key, value);
-        let view: ViewOf<'_, R> = view.ok_or_else(|| damaged::<R>(key))?;
-        let mut entry = KeyBytes::new();
-        let is_whole = R::encode_index_key(&view, number, &mut entry);
-        let unique = Some(entry.len()).filter(|_| is_unique && is_whole);
-        R::encode_key_of(&view, &mut entry);
-        check_key_len::<R>("an entry of an index", entry.len())?;
-        // Long ones are behind a pointer.
-        bytes = bytes.saturating_add(size_of::<NewEntry>() + entry.len());
-        run.push(NewEntry {
-            bytes: entry,
-            unique,
-        });
-        if bytes >= run_bytes {
-            let mut last = KeyBytes::new();
-            last.extend_from_slice(key);
-            return Ok(Some(last));
-        }
-    }
-    Ok(None)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(crate::Record, Debug)]
-    #[record(name = "line")]
-    struct Line {
-        #[key]
-        id: u32,
-        #[index]
-        number: Option<String>,
-    }
-
-    /// The same, but no number may be there twice.
-    #[derive(crate::Record, Debug)]
-    #[record(name = "line")]
-    struct Unique {
-        #[key]
-        id: u32,
-        #[unique]
-        number: Option<String>,
-    }
-
-    const LINES: u32 = 2_000;
-
-    type Entries = Vec<Vec<u8>>;
-
-    /// Fills the index of lines anew, in runs of so many bytes. Returns its entries before and after.
-    fn filled<R: Record>(
-        number: impl Fn(u32) -> Option<String>,
-        run_bytes: usize,
-    ) -> Result<(Entries, Entries), Error> {
-        let home = tempfile::tempdir_in("/dev/shm").unwrap();
-        let options = Options::new().collection::<Line>().limit(64 << 20);
-        let path = home.path().join("lines.db");
-        #[expect(unsafe_code, reason = "nothing but LMDB writes to the file")]
-        // SAFETY: nothing but LMDB writes to the file.
-        let db = unsafe { options.open(&path) }.unwrap();
-        db.write(|tx| {
-            (0..LINES).try_for_each(|id| {
-                let number = number(id);
-                tx.insert(&Line { id, number }).map(|_key| ())
-            })
-        })?;
-        let inner = &*db.inner;
-        let known = &inner.collections[0];
-        let collection = Collection {
-            schema: R::SCHEMA,
-            fingerprint: known.fingerprint,
-            whole_fingerprint: R::SCHEMA.whole_fingerprint(),
-            records: known.records,
-            indexes: known.indexes.clone(),
-        };
-        let table = collection.indexes[0];
-        let mut txn = inner.env.write_txn().unwrap();
-        let entries = |txn: &RwTxn<'_>| {
-            let all = table.iter(txn).unwrap();
-            all.map(|entry| entry.unwrap().0.to_vec()).collect()
-        };
-        let before = entries(&txn);
-        table.clear(&mut txn).unwrap();
-        fill_in_runs::<R>(&mut txn, inner, &collection, (0, run_bytes))?;
-        Ok((before, entries(&txn)))
-    }
-
-    #[test]
-    fn runs_of_any_length_make_the_same_index() {
-        let mixed = |id: u32| {
-            let number = id.wrapping_mul(0x9e37_79b9);
-            (!id.is_multiple_of(5)).then(|| format!("{number:08x}"))
-        };
-        for run_bytes in [1, 1_000, 30_000, RUN] {
-            let (before, after) = filled::<Line>(mixed, run_bytes).unwrap();
-            assert_eq!((before.len(), &before), (LINES as usize, &after));
-            let (before, after) = filled::<Unique>(mixed, run_bytes).unwrap();
-            assert!(before == after, "{run_bytes}");
-        }
-    }
-
-    #[test]
-    fn equal_values_in_any_runs_are_refused() {
-        // The first and the last record are equal, or two neighbours, wherever runs end.
-        for (one, two) in [(0, LINES - 1), (999, 1_000)] {
-            let number = |id: u32| Some(if id == two { one } else { id }.to_string());
-            for run_bytes in [1, 1_000, 30_000, RUN] {
-                let e = filled::<Unique>(number, run_bytes).unwrap_err();
-                assert_eq!(
-                    e.to_string(),
-                    format!(
-                        "another record of line has Some(\"{one}\") in the unique index number"
-                    )
-                );
-                assert!(filled::<Line>(number, run_bytes).is_ok());
-            }
-        }
-    }
 }

@@ -1,29 +1,10 @@
-use std::path::Path;
+//! How a database is opened.
 
-use crate::database::Database;
+use crate::definition::Definition;
+use crate::durability::Durability;
 use crate::environment::READERS;
-use crate::error::Error;
-use crate::migration::{Migrated, Migration};
-use crate::opening::Definition;
+use crate::migration::Migration;
 use crate::record::{Record, ViewOf};
-
-/// What a commit waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Durability {
-    /// All of it is on the disk. A loss of power loses nothing that was committed.
-    #[default]
-    Full,
-    /// The records are on the disk, but perhaps not yet the page that says so. A loss of power may undo the last
-    /// transaction, and never leaves half of one. A commit takes one wait for the disk instead of two.
-    Last,
-    /// Nothing: the system writes when it likes. Who is killed loses nothing. If the machine stops, by a loss of power or a crash
-    /// of the kernel, all is lost that was committed since [`Database::sync`](crate::Database::sync) or since the file was
-    /// opened, and what was there before, too: pages that were written before and after are mixed. Such a file is refused
-    /// ([`Error::Unsynced`]). For what can be made anew: an import, or a test.
-    ///
-    /// A file beside it, whose name ends with `-lazy`, says that it is open so. It goes when the last handle does.
-    Lazy,
-}
 
 /// How a database is opened, and which collections of it.
 #[derive(Debug, Clone)]
@@ -138,60 +119,5 @@ impl Options {
     pub fn checked(mut self, is_checked: bool) -> Self {
         self.is_checked = is_checked;
         self
-    }
-
-    /// Opens a database to read it, and writes nothing: neither to the file nor beside it. So it can be on a filesystem that is
-    /// mounted read-only, or belong to another user.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NeedsWriting`] if the file lacks a collection or an index of these types. [`Error::ReadOnly`] from
-    /// [`Database::begin`](crate::Database::begin), and [`Error::NotFrozen`] from
-    /// [`Database::snapshot`](crate::Database::snapshot) if it finds that somebody has written. Otherwise as
-    /// [`open`](Self::open); no migration is run.
-    ///
-    /// # Safety
-    ///
-    /// While the database is open, nothing writes to the file, and LMDB does not, either: nobody is told that the file is being
-    /// read, so a writer would use pages again that are still looked at.
-    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
-    pub unsafe fn open_read_only(self, path: &Path) -> Result<Database, Error> {
-        // SAFETY: the caller promises it.
-        unsafe { Database::open_read_only(path, &self) }
-    }
-
-    /// What [`open`](Self::open) would migrate. It does all of that, and then gives it up.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open).
-    ///
-    /// # Safety
-    ///
-    /// As for [`open`](Self::open).
-    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
-    pub unsafe fn dry_run(self, path: &Path) -> Result<Vec<Migrated>, Error> {
-        // SAFETY: the caller promises it.
-        unsafe { Database::dry_run(path, &self) }
-    }
-
-    /// Opens a database, or makes one if there is no file. Another file beside it, whose name ends with `-lock`, has the
-    /// readers. Indexes that the file does not have yet are built, and those that no type has any more are removed.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Layout`] if the file has records of another layout. [`Error::Foreign`] if it is no database, [`Error::Cut`] if
-    /// its end is missing, and [`Error::Pages`] if a page is wrong. [`Error::Network`], [`Error::OpenAlready`] and
-    /// [`Error::SameProcessNumber`] where LMDB would destroy the file or not work. [`Error::NotUnique`] if a unique index
-    /// is new, and records have equal values. Otherwise those of the system.
-    ///
-    /// # Safety
-    ///
-    /// While the database is open, nothing but LMDB writes to the file: it is mapped, and what is read borrows from the
-    /// mapping. All processes use one name of it: of two hard links, each would have a lock of its own.
-    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
-    pub unsafe fn open(self, path: &Path) -> Result<Database, Error> {
-        // SAFETY: the caller promises it.
-        unsafe { Database::open(path, &self) }
     }
 }

@@ -4,7 +4,6 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use crate::cursor::Cursor;
-use crate::database::{Table, damaged};
 use crate::error::Error;
 use crate::index::Index;
 use crate::key::{AsKey, AsKeyPrefix, Key, behind, describe_key, encode_open};
@@ -15,6 +14,7 @@ use crate::reading::Reading;
 use crate::record::{Record, ViewOf};
 use crate::snapshot::Snapshot;
 use crate::stored_record;
+use crate::table::{Table, damaged};
 
 /// Records of a collection, in the order of their keys or of an index. It reads nothing until it is asked.
 ///

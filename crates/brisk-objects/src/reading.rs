@@ -2,12 +2,13 @@
 
 use heed::RoTxn;
 
-use crate::database::{Inner, MOST_KEY, Table, damaged};
 use crate::error::Error;
+use crate::inner::Inner;
 use crate::key::AsKey;
 use crate::key_bytes::KeyBytes;
 use crate::record::{Record, ViewOf};
 use crate::stored_record;
+use crate::table::{MOST_KEY, Table, damaged};
 
 /// The records that a snapshot or a transaction sees.
 #[derive(Clone, Copy)]

@@ -1,8 +1,10 @@
+use std::sync::Arc;
+
 use heed::{RoTxn, WithoutTls};
 
 use crate::check;
-use crate::database::{Database, Inner};
 use crate::error::Error;
+use crate::inner::Inner;
 use crate::key::AsKey;
 use crate::query::Query;
 use crate::reading::Reading;
@@ -18,13 +20,12 @@ pub struct Snapshot<'d> {
 /// The database that a snapshot is of.
 enum Of<'d> {
     Borrowed(&'d Inner),
-    Own(Database),
+    Own(Arc<Inner>),
 }
 
 impl<'d> Snapshot<'d> {
     #[inline]
-    pub(crate) fn begin(database: &'d Database) -> Result<Self, Error> {
-        let inner = &*database.inner;
+    pub(crate) fn begin(inner: &'d Inner) -> Result<Self, Error> {
         let txn = Some(inner.read(|| inner.env.read_txn())?);
         let of = Of::Borrowed(inner);
         Ok(Self { txn, of })
@@ -32,10 +33,9 @@ impl<'d> Snapshot<'d> {
 }
 
 impl Snapshot<'static> {
-    pub(crate) fn begin_owned(database: &Database) -> Result<Self, Error> {
-        let inner = &database.inner;
+    pub(crate) fn begin_owned(inner: &Arc<Inner>) -> Result<Self, Error> {
         let txn = Some(inner.read(|| inner.env.clone().static_read_txn())?);
-        let of = Of::Own(database.clone());
+        let of = Of::Own(Arc::clone(inner));
         Ok(Self { txn, of })
     }
 }
@@ -45,7 +45,7 @@ impl Snapshot<'_> {
     fn inner(&self) -> &Inner {
         match &self.of {
             Of::Borrowed(inner) => inner,
-            Of::Own(database) => &database.inner,
+            Of::Own(inner) => inner,
         }
     }
 

@@ -4,14 +4,15 @@ use std::thread;
 
 use heed::{MdbError, PutFlags, RwTxn};
 
-use crate::database::{Collection, Inner, Table, check_key_len, damaged, next_key, not_unique};
 use crate::error::Error;
+use crate::inner::{Collection, Inner};
 use crate::key::{AsKey, Key, describe_key};
 use crate::key_bytes::KeyBytes;
 use crate::query::Query;
 use crate::reading::Reading;
 use crate::record::{Record, ViewOf};
 use crate::stored_record;
+use crate::table::{Table, check_key_len, damaged, next_key, not_unique};
 
 /// Changes of records of any collections, which are made together or not at all.
 ///
@@ -507,8 +508,8 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
+    use crate::about::ABOUT;
     use crate::database::Database;
-    use crate::opening::ABOUT;
     use crate::options::Options;
 
     #[derive(crate::Record, Debug, Clone)]

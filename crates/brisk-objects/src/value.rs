@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::kind::Type;
+use crate::kind::{TIME_WIDTH, Type};
 use crate::list::List;
 
 /// A type that a record can have as a field.
@@ -286,9 +286,6 @@ pub const fn widest(widths: &[usize]) -> usize {
     }
     most
 }
-
-/// Bytes of the stored form of a moment.
-pub(crate) const TIME_WIDTH: usize = 12;
 
 /// The seconds since 1970, rounded down, and the nanoseconds of the second.
 pub(crate) fn parts_of(time: SystemTime) -> (i64, u32) {

@@ -58,6 +58,7 @@ mod status_page;
 mod steering_fields;
 mod upstream;
 mod upstream_credential;
+mod upstream_error;
 mod workers;
 
 use std::process::ExitCode;

@@ -8,7 +8,7 @@ use http_body_util::LengthLimitError;
 
 use crate::body::{Body, full};
 use crate::request_head::Refusal;
-use crate::upstream::UpstreamError;
+use crate::upstream_error::UpstreamError;
 
 /// Why the proxy has no other answer than this.
 #[derive(Debug, Clone, PartialEq, Eq)]

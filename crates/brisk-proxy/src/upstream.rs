@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::patient_body::PatientBody;
 use crate::stated::Stated;
 use crate::upstream_credential::UpstreamCredential;
+use crate::upstream_error::UpstreamError;
 
 /// How long an upstream may take.
 #[derive(Debug, Clone, Copy)]
@@ -56,25 +57,6 @@ struct Parts {
     patience: Patience,
     metrics: Arc<Metrics>,
 }
-
-/// Why there is no answer of an upstream.
-#[derive(Debug, Clone)]
-pub struct UpstreamError {
-    /// What the client is told.
-    pub status: StatusCode,
-    /// What went wrong, in words.
-    pub reason: String,
-    /// Whether it is the body of the request, which is too long.
-    pub is_too_long: bool,
-}
-
-impl fmt::Display for UpstreamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl Error for UpstreamError {}
 
 impl Upstream {
     /// With the certificates of the system, or those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name.

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::collection::{UntypedCollection, decode};
+use super::collection::UntypedCollection;
+use super::parts::decode;
 use super::plain::Plain;
 use crate::error::Error;
 use crate::key_bytes::KeyBytes;
@@ -97,7 +98,7 @@ impl UntypedCollection<'_> {
         let pairs = self.schema().indexes.iter().zip(&self.parts.indexes);
         for (index, table) in pairs {
             let (entry, ..) = self.schema().entry_of(index.fields, record);
-            let is_there = entry.len() <= crate::database::MOST_KEY
+            let is_there = entry.len() <= crate::table::MOST_KEY
                 && table
                     .get(self.database.txn()?, &entry)
                     .told(&self.database.env)?
@@ -164,7 +165,7 @@ impl UntypedCollection<'_> {
         entry: &[u8],
         key: &[u8],
     ) -> Result<Option<String>, Error> {
-        let allowed = 1..=crate::database::MOST_KEY;
+        let allowed = 1..=crate::table::MOST_KEY;
         let txn = self.database.txn()?;
         let bytes = match allowed.contains(&key.len()) {
             true => self.parts.records.get(txn, key).told(&self.database.env)?,

@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use heed::types::Bytes;
 use heed::{Env, RoTxn, WithoutTls};
 
-use super::collection::{Parts, UntypedCollection};
 use super::pages::{self, Meta, PageFaults};
+use super::parts::Parts;
 use super::schema_text;
-use crate::database::Table;
+use super::state;
+use crate::about::{ABOUT, SPARE, VERSION, index_key, index_table};
 use crate::environment::{self, Access, Environment};
 use crate::error::Error;
-use crate::opening::{ABOUT, SPARE, VERSION, index_key, index_table, refuse_network, resolved};
+use crate::location::{refuse_network, resolved};
 use crate::schema::Schema;
 use crate::store_error::Told;
+use crate::table::Table;
 
 /// The database of any program, as its file is at one moment.
 ///
@@ -79,7 +81,7 @@ unsafe fn opened(path: &Path) -> Result<Opened, Error> {
     // SAFETY: the caller promises it.
     let env = unsafe { environment::open_existing(&path, newest.room(), Access::Read) };
     let env = env.map_err(|e| lock_refused(&path, e))?;
-    let (txn, meta) = pages::begin(&env, &file)?;
+    let (txn, meta) = state::begin(&env, &file)?;
     let opened = Opened {
         txn,
         env,
@@ -87,7 +89,7 @@ unsafe fn opened(path: &Path) -> Result<Opened, Error> {
         file,
         meta,
     };
-    pages::refuse_cut(&opened.env, &opened.file, &opened.meta)?;
+    state::refuse_cut(&opened.env, &opened.file, &opened.meta)?;
     Ok(opened)
 }
 
@@ -192,43 +194,14 @@ impl UntypedDatabase {
         String::from_utf8_lossy(VERSION).into_owned()
     }
 
-    /// The collections, in the order of their names.
-    pub fn collections(&self) -> impl Iterator<Item = UntypedCollection<'_>> {
-        self.collections.iter().map(|parts| UntypedCollection {
-            database: self,
-            parts,
-        })
+    /// What its collections are made of, in the order of their names.
+    pub(super) fn parts(&self) -> &[Parts] {
+        &self.collections
     }
 
     /// The collections that cannot be read, each with the reason.
     pub fn unreadable(&self) -> &[(String, String)] {
         &self.unreadable
-    }
-
-    /// The collection of a name.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoCollection`], and [`Error::UnknownLayout`] if it cannot be read.
-    pub fn collection(&self, name: &str) -> Result<UntypedCollection<'_>, Error> {
-        let known = &mut self.collections();
-        if let Some(found) = known.find(|known| known.schema().collection == name) {
-            return Ok(found);
-        }
-        let unreadable = &mut self.unreadable.iter();
-        if let Some((collection, found)) = unreadable.find(|(known, _)| known == name) {
-            return Err(Error::UnknownLayout {
-                collection: collection.clone(),
-                found: found.clone(),
-            });
-        }
-        let known = self.collections();
-        Err(Error::NoCollection {
-            collection: name.to_owned(),
-            known: known
-                .map(|one| one.schema().collection.to_owned())
-                .collect(),
-        })
     }
 
     /// Bytes of a page.

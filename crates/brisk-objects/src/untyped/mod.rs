@@ -4,9 +4,11 @@ mod check;
 mod collection;
 mod database;
 pub(crate) mod pages;
+mod parts;
 mod plain;
 mod query;
 mod schema_text;
+pub(crate) mod state;
 mod writer;
 
 pub use check::Fault;

@@ -487,6 +487,34 @@ impl Misread {
     }
 }
 
+/// As an error shows it.
+impl fmt::Display for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Unsigned(value) => write!(f, "{value}"),
+            Self::Signed(value) => write!(f, "{value}"),
+            Self::Float32(value) => write!(f, "{value:?}"),
+            Self::Float64(value) => write!(f, "{value:?}"),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Time(seconds, nanos) => write!(f, "@{seconds}.{nanos:09}"),
+            Self::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+            Self::Option(Some(value)) => write!(f, "{value}"),
+            Self::Option(None) => f.write_str("null"),
+            Self::List(values) => f.debug_list().entries(values).finish(),
+            Self::Struct(values) => f
+                .debug_map()
+                .entries(values.iter().map(|(k, v)| (k, v)))
+                .finish(),
+            Self::Enum(name, _) => f.write_str(name),
+            Self::Map(entries) => f
+                .debug_map()
+                .entries(entries.iter().map(|(k, v)| (k, v)))
+                .finish(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, SystemTime};

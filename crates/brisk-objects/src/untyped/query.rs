@@ -1,6 +1,7 @@
 use std::fmt;
 
-use super::collection::{UntypedCollection, decode};
+use super::collection::UntypedCollection;
+use super::parts::decode;
 use super::plain::Plain;
 use crate::error::Error;
 use crate::key::{behind, encode_open};

@@ -6,25 +6,25 @@ use std::path::Path;
 
 use heed::{Env, RoTxn, RwTxn, WithoutTls};
 
-use super::collection::{Parts, decode};
 use super::database::{self, UntypedDatabase};
 use super::pages;
+use super::parts::{Parts, decode};
 use super::plain::Plain;
 use super::schema_text;
-use crate::database::{Table, check_key_len_of, next_key};
+use super::state;
+use crate::about::{ABOUT, SPARE, VERSION, index_key, index_table, layout_key};
 use crate::environment::{self, Access};
 use crate::error::Error;
 use crate::key::behind;
 use crate::key_bytes::KeyBytes;
 use crate::key_range::KeyRange;
 use crate::lazy_mark::LazyMark;
+use crate::location::{refuse_network, resolved};
 use crate::opener::Opener;
-use crate::opening::{
-    ABOUT, SPARE, VERSION, index_key, index_table, layout_key, refuse_network, resolved,
-};
 use crate::schema::Schema;
 use crate::store_error::Told;
 use crate::stored_record;
+use crate::table::{Table, check_key_len_of, next_key};
 use crate::unfinished::Unfinished;
 use crate::value::ValueWriter;
 
@@ -98,7 +98,7 @@ unsafe fn write_to<T, E: From<Error>>(
     let env = unsafe { environment::open_existing(path, room, Access::Write(limit)) }?;
     // Those of processes that were killed.
     env.clear_stale_readers().told(&env)?;
-    pages::refuse_wrong(&env, &File::open(path).map_err(Error::from)?, false)?;
+    state::refuse_wrong(&env, &File::open(path).map_err(Error::from)?, false)?;
     let done = write_in(&env, path, work);
     // Closed: the file may be opened again at once.
     drop(env);
