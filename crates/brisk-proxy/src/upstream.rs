@@ -1,7 +1,6 @@
 //! Requests to upstreams: pooled connections, TLS, and waiting that has an end.
 
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
