@@ -1,7 +1,10 @@
 use std::io::{self, BufWriter, Write};
 
-use brisk::{Answer, DbCheckArgs, count, printable};
 use brisk_objects::{Fault, PageFaults};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::db_args::DbCheckArgs;
+use brisk_terminal::messages::count;
+use brisk_terminal::names::printable;
 use serde_json::{Value, json};
 
 use crate::opening::{check_pages, open};

@@ -1,8 +1,10 @@
 use std::io::{self, BufWriter, Write};
 
 use anyhow::Context;
-use brisk::{Answer, DbDumpArgs, count, warn};
 use brisk_objects::{Error, UntypedCollection};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::db_args::DbDumpArgs;
+use brisk_terminal::messages::{count, warn};
 use serde::{Deserialize, Serialize};
 
 use crate::opening::open;

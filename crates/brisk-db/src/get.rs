@@ -1,6 +1,8 @@
 use std::io::{self, Write};
 
-use brisk::{Answer, DbGetArgs, say};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::db_args::DbGetArgs;
+use brisk_terminal::messages::say;
 
 use crate::key_words::{parse_whole_key, shown_key};
 use crate::opening::open;

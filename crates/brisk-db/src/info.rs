@@ -1,8 +1,11 @@
 use std::io::{self, BufWriter, Write};
 
 use anyhow::Context;
-use brisk::{Answer, DbInfoArgs, count, printable};
 use brisk_objects::{TableSize, Type, UntypedCollection, UntypedDatabase};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::db_args::DbInfoArgs;
+use brisk_terminal::messages::count;
+use brisk_terminal::names::printable;
 use serde_json::{Value, json};
 
 use crate::opening::open;

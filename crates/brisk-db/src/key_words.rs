@@ -108,7 +108,7 @@ pub(crate) fn parse_whole_key(
     if key.len() < schema.key.len() {
         bail!(
             "{what}: found {}, but the key of {} is {}",
-            brisk::count(parts_len(&key), "part", "parts"),
+            brisk_terminal::messages::count(parts_len(&key), "part", "parts"),
             schema.collection,
             fields_in_words(schema, schema.key)
         );

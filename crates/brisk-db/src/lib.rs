@@ -30,7 +30,7 @@ mod record_json;
 
 use std::process::ExitCode;
 
-use brisk::{DbAction, DbArgs};
+use brisk_terminal::db_args::{DbAction, DbArgs};
 use clap::Parser;
 
 /// Looks into the database of a program, checks it, and moves it.
@@ -49,7 +49,7 @@ struct Program {
 /// What `brisk-db` does: a verb, as its arguments say.
 pub fn run() -> ExitCode {
     let args = Program::parse().args;
-    brisk::end(match &args.action {
+    brisk_terminal::answer::end(match &args.action {
         DbAction::Info(args) => info::run(args),
         DbAction::Ls(args) => ls::run(args),
         DbAction::Get(args) => get::run(args),

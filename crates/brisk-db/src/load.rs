@@ -1,8 +1,10 @@
 use std::io::{self, BufRead};
 
 use anyhow::{Context, bail};
-use brisk::{Answer, DbLoadArgs, count, say};
 use brisk_objects::{Error, UntypedWriter};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::db_args::DbLoadArgs;
+use brisk_terminal::messages::{count, say};
 use serde_json::Value;
 
 use crate::dump::{Header, VERSION};

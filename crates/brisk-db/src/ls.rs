@@ -1,7 +1,10 @@
 use std::io::{self, BufWriter, Write};
 
-use brisk::{Answer, DbLsArgs, printable, warn};
 use brisk_objects::{UntypedCollection, UntypedDatabase};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::db_args::DbLsArgs;
+use brisk_terminal::messages::warn;
+use brisk_terminal::names::printable;
 use serde_json::json;
 
 use crate::key_words::{json_key, shown_key};

@@ -1,7 +1,8 @@
 use std::io::{self, BufWriter, Write};
 
-use brisk::{Answer, DbQueryArgs};
 use brisk_objects::{Error, Schema, UntypedCollection, UntypedQuery};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::db_args::DbQueryArgs;
 
 use crate::condition::Condition;
 use crate::key_words::{parse_key, parse_whole_key};
@@ -127,5 +128,5 @@ fn explanation(args: &DbQueryArgs, query: &UntypedQuery<'_>, conditions: &[Condi
     if args.count {
         all.push_str("; count");
     }
-    brisk::printable(&all).into_owned()
+    brisk_terminal::names::printable(&all).into_owned()
 }

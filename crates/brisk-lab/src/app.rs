@@ -8,12 +8,12 @@ use std::process::{Command, ExitStatus};
 
 use anyhow::{Context, Result, bail, ensure};
 use brisk_mount::{Bind, Readiness};
+use brisk_terminal::messages::say;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use brisk::parse_bind;
 use brisk::parse_readiness;
-use brisk::say;
 
 use super::undo::Undo;
 
@@ -56,7 +56,11 @@ impl Words {
     /// The command as a shell takes it.
     pub fn as_typed(&self) -> String {
         let words = std::iter::once(&self.program).chain(&self.arguments);
-        let words = words.map(|word| brisk::shell_word(word).to_string_lossy().into_owned());
+        let words = words.map(|word| {
+            brisk_terminal::shell_word::shell_word(word)
+                .to_string_lossy()
+                .into_owned()
+        });
         words.collect::<Vec<_>>().join(" ")
     }
 

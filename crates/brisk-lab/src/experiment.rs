@@ -15,6 +15,7 @@ use brisk_image::Limits;
 use brisk_image::profile::{PAGE, Profile};
 use brisk_io::{Residency, residency};
 use brisk_mount::PageEvent;
+use brisk_terminal::messages::say;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ablation::Change;
@@ -40,7 +41,6 @@ use super::undo::Undo;
 use super::walk::{Walked, walk};
 use super::wrong;
 use super::x_server::XServer;
-use brisk::say;
 use brisk::timeline::{Filling, Timeline};
 use brisk::{Rate, one_of_each_kind};
 

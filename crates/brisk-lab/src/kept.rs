@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use brisk_terminal::messages::warn;
+use brisk_terminal::page::Page;
 
 use super::cache::{self, CacheResults};
 use super::index::{self, IndexResults};
@@ -11,8 +13,6 @@ use super::machine::Machine;
 use super::objects::{self, ObjectsResults};
 use super::raw::{self, Raw};
 use super::reads::{self, ReadsResults};
-use brisk::page::Page;
-use brisk::warn;
 
 /// The files that experiments write in their directory.
 const NAMES: [&str; 6] = [

@@ -78,7 +78,7 @@ mod x_server;
 
 use std::process::ExitCode;
 
-use brisk::Answer;
+use brisk_terminal::answer::Answer;
 
 pub use cache::{
     Hex as CacheHex, Key as CacheKey, Open as OpenCache, Opening as CacheOpening,
@@ -95,31 +95,31 @@ pub use statistics::{Ratio, Spread};
 
 /// What `brisk-lab` does: measures, as its arguments say.
 pub fn run() -> ExitCode {
-    brisk::end(verbs::run())
+    brisk_terminal::answer::end(verbs::run())
 }
 
 /// What `brisk-reads` does: prints how often each read of a job, its argument, allocates.
 pub fn count_allocations(allocations: fn() -> usize) -> ExitCode {
     let job = std::env::args().nth(1).unwrap_or_default();
-    brisk::end(reads::count_allocations(&job, allocations).map(|()| Answer::Yes))
+    brisk_terminal::answer::end(reads::count_allocations(&job, allocations).map(|()| Answer::Yes))
 }
 
 /// What a program of `brisk lab cache --rivals` does: a job, its argument, with these stores besides the lab's own.
 /// `allocations` counts those of Rust in this process.
 pub fn serve_cache(rivals: &[CacheKind], allocations: Option<fn() -> usize>) -> ExitCode {
     let job = std::env::args().nth(1).unwrap_or_default();
-    brisk::end(cache::serve(rivals, &job, allocations).map(|()| Answer::Yes))
+    brisk_terminal::answer::end(cache::serve(rivals, &job, allocations).map(|()| Answer::Yes))
 }
 
 /// What a program of `brisk lab index --ways` does: a job, its argument, by one of these ways. `allocations` counts those of
 /// Rust in this process.
 pub fn serve_index(ways: &[IndexWayKind], allocations: Option<fn() -> usize>) -> ExitCode {
     let job = std::env::args().nth(1).unwrap_or_default();
-    brisk::end(index::serve(ways, &job, allocations).map(|()| Answer::Yes))
+    brisk_terminal::answer::end(index::serve(ways, &job, allocations).map(|()| Answer::Yes))
 }
 
 /// What a program of `brisk lab objects --program` does: a job, its argument, with one of these stores.
 pub fn serve_objects(kinds: &[ObjectKind]) -> ExitCode {
     let job = std::env::args().nth(1).unwrap_or_default();
-    brisk::end(objects::serve(kinds, &job).map(|()| Answer::Yes))
+    brisk_terminal::answer::end(objects::serve(kinds, &job).map(|()| Answer::Yes))
 }

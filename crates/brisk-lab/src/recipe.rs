@@ -6,8 +6,9 @@ use std::process::Command;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
+use brisk_terminal::size::parse_size_u32;
 
-use brisk::{beside, parse_size_u32};
+use brisk::beside;
 
 /// The default block size.
 const BLOCK: u32 = 128 << 10;

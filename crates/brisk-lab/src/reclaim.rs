@@ -6,9 +6,9 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use brisk_mount::Reclaimer;
+use brisk_terminal::messages::warn;
 
 use super::undo::Undo;
-use brisk::warn;
 
 /// Stops them all, and returns their names. Warns on standard error about one that this process may not stop.
 pub fn stop(undo: &mut Undo) -> Result<Vec<String>> {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
+use brisk_terminal::page::Page;
 
 use super::answers::{self, Answer};
 use super::kept::{self, Part};
@@ -12,7 +13,7 @@ use super::results::{AppResults, Figure, Kind, Row};
 use super::statistics::Ratio;
 use super::table::{self, disk_of, megabytes};
 use brisk::page::chart::{self, Curve, Plots, Scale, Whose};
-use brisk::page::{Page, touches};
+use brisk::page::touches;
 use brisk::write_whole;
 
 /// How many rows a table for a first look may have.
@@ -154,7 +155,7 @@ fn page(raws: &[Raw], parts: &[Part]) -> String {
     if names.len() > 1 {
         page.html("<nav>");
         for (number, name) in names.iter().enumerate() {
-            let name = brisk::page::escaped(name);
+            let name = brisk_terminal::page::escaped(name);
             page.html(&format!("<a href=\"#app-{number}\">{name}</a>"));
         }
         page.html("</nav>\n");

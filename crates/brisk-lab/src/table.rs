@@ -2,14 +2,15 @@
 
 use std::fmt::Write;
 
+use brisk_terminal::names::printable;
+use brisk_terminal::page::escaped;
+
 use super::answers::{self, Answer};
 use super::app::Home;
 use super::reclaim;
 use super::results::{AppResults, Cannot, Figure, Recorded, Results, Row, Settings};
 use super::statistics::{Ratio, Spread};
 use super::training::Training;
-use brisk::page::escaped;
-use brisk::printable;
 
 /// Makes the cells of a row.
 type Cells<const N: usize> = fn(&Row) -> [String; N];

@@ -1,9 +1,10 @@
 //! Tables with a title, in plain text, in Markdown and on the page, and the numbers in them.
 
+use brisk_terminal::page::Page;
+
 use super::load::answers::{digits_of, interval};
 use super::statistics::{Ratio, Spread};
 use super::table::{columns, markdown_line};
-use brisk::page::Page;
 
 /// Lines of cells with a title.
 pub struct Table<const N: usize> {

@@ -15,11 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use brisk_mount::{end_session, ignore_requests_to_end, sessions};
+use brisk_terminal::messages::warn;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde::{Deserialize, Serialize};
-
-use brisk::warn;
 
 /// How often to ask a session to end that is still starting or ending.
 const TRIES: u32 = 50;

@@ -123,8 +123,8 @@ struct Readme;
 // The derive macros name this crate as others do.
 extern crate self as brisk_objects;
 
-#[cfg(feature = "tokio")]
 mod about;
+#[cfg(feature = "tokio")]
 mod async_database;
 mod check;
 mod cursor;

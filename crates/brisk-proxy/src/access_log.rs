@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use brisk::printable;
+use brisk_terminal::names::printable;
 use http::{Method, StatusCode, Uri};
 
 /// Where lines go. It has no credentials: fields of requests are not written, and of queries the names alone.

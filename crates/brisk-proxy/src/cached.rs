@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use brisk::ProxyArgs;
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{CacheLayer, Credentials, Options, Override, Overrides};
+use brisk_terminal::proxy_args::ProxyArgs;
 
 use crate::kind::Kind;
 use crate::map::{Map, Maps};
@@ -40,7 +40,7 @@ pub fn layer(
         .overrides(overrides(args, maps))
         .name(NAME)
         .on_trouble(|e| {
-            brisk::warn(&format!(
+            brisk_terminal::messages::warn(&format!(
                 "the cache fails, so answers are passed on and not stored: {e}"
             ));
         });

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, bail};
-use brisk::ProxyArgs;
+use brisk_terminal::proxy_args::ProxyArgs;
 
 use crate::discovery::{self, Surroundings};
 use crate::kind::Kind;

@@ -55,7 +55,7 @@ impl Clients {
         }
         drop(counts);
         if !shared.has_warned.swap(true, Ordering::Relaxed) {
-            brisk::warn(&format!(
+            brisk_terminal::messages::warn(&format!(
                 "{peer} has {} connections, and more of them are closed; --connections-per-client lets clients have more",
                 shared.most
             ));

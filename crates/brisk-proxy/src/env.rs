@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
-use brisk::{Answer, ProxyClient, ProxyEnvArgs, shell_word};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::proxy_args::{ProxyClient, ProxyEnvArgs};
+use brisk_terminal::shell_word::shell_word;
 use url::Url;
 
 use crate::discovery::{Surroundings, apt};

@@ -63,7 +63,7 @@ mod workers;
 
 use std::process::ExitCode;
 
-use brisk::{ProxyAction, ProxyArgs};
+use brisk_terminal::proxy_args::{ProxyAction, ProxyArgs};
 use clap::Parser;
 
 /// Serves package indexes and other sites from a cache, fast and offline.
@@ -82,7 +82,7 @@ struct Program {
 /// What `brisk-proxy` does: serves, as its arguments say.
 pub fn run() -> ExitCode {
     let args = Program::parse().args;
-    brisk::end(match &args.action {
+    brisk_terminal::answer::end(match &args.action {
         Some(ProxyAction::Env(args)) => env::run(args),
         None => serving::run(&args),
     })

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use brisk::{Answer, ProxyArgs};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::proxy_args::ProxyArgs;
 use http::HeaderName;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::watch;
@@ -144,7 +145,7 @@ impl Site<'_> {
             }
             match remake(directory).and_then(|()| self.begin(listeners, directory, &mut servings)) {
                 Ok(next) => {
-                    brisk::warn(&format!(
+                    brisk_terminal::messages::warn(&format!(
                         "{}: the directory of the cache was deleted, and is made anew",
                         directory.display()
                     ));
@@ -153,7 +154,7 @@ impl Site<'_> {
                     current = next;
                 }
                 Err(e) => {
-                    brisk::warn(&format!(
+                    brisk_terminal::messages::warn(&format!(
                         "the directory of the cache was deleted, and cannot be made anew: {e:#}"
                     ));
                     let mut ended = end.clone();
@@ -309,16 +310,16 @@ fn raise_descriptors() {
 
 fn announce(maps: &Maps, notes: &[String], listeners: &[TcpListener]) -> anyhow::Result<()> {
     for map in maps.iter() {
-        brisk::say(&format!("brisk proxy: {map}"));
+        brisk_terminal::messages::say(&format!("brisk proxy: {map}"));
     }
     for note in notes {
-        brisk::say(&format!("brisk proxy: {note}"));
+        brisk_terminal::messages::say(&format!("brisk proxy: {note}"));
     }
     for listener in listeners {
         let address = listener
             .local_addr()
             .context("cannot tell where it listens")?;
-        brisk::say(&format!("brisk proxy: listening at http://{address}"));
+        brisk_terminal::messages::say(&format!("brisk proxy: listening at http://{address}"));
     }
     Ok(())
 }
@@ -328,7 +329,9 @@ async fn write_metrics(metrics: Arc<Metrics>) {
     loop {
         ticks.tick().await;
         if let Err(e) = metrics.write() {
-            brisk::warn(&format!("cannot write the metrics of this worker: {e}"));
+            brisk_terminal::messages::warn(&format!(
+                "cannot write the metrics of this worker: {e}"
+            ));
             return;
         }
     }

@@ -1,6 +1,6 @@
 //! `/-/`: the numbers as people read them. The page needs nothing else, and escapes every name.
 
-use brisk::page::Page;
+use brisk_terminal::page::Page;
 
 use crate::exposition::CacheSize;
 use crate::map::Maps;

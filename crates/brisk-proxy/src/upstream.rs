@@ -105,7 +105,7 @@ fn roots() -> rustls::RootCertStore {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        brisk::warn(
+        brisk_terminal::messages::warn(
             "no trusted certificates were found, so no https upstream can be asked; install ca-certificates, or set \
              SSL_CERT_FILE",
         );

@@ -16,7 +16,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use brisk::Answer;
+use brisk_terminal::answer::Answer;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -220,7 +220,7 @@ impl Supervisor<'_> {
                 },
                 Err(e) => format!("cannot be started: {e:#}"),
             };
-            brisk::warn(&format!("worker {number} {fate}; it is replaced"));
+            brisk_terminal::messages::warn(&format!("worker {number} {fate}; it is replaced"));
             self.metrics.replaced_worker();
             // A number that is lost does not stop the proxy.
             self.metrics.write().ok();

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
+use brisk_terminal::db_args::DbArgs;
+use brisk_terminal::proxy_args::ProxyArgs;
 use clap::{Parser, Subcommand};
 
-use crate::db_args::DbArgs;
 use crate::manual::Manual;
-use crate::proxy_args::ProxyArgs;
 use crate::verbs;
 
 /// Starts programs faster, from their directories and from small SquashFS images.

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::{Context, Result};
-
-use crate::names::shown;
+use brisk_terminal::names::shown;
 
 /// The first line of an entry that brisk has made. The name of the program follows.
 const MARK: &str = "# Made by brisk auto on ";

@@ -4,8 +4,7 @@
 //! `Exec=`, which no shell sees.
 
 use anyhow::{Result, bail};
-
-use crate::names::shown;
+use brisk_terminal::names::shown;
 
 /// The longest file that is read. Those of large programs with all their translations have some 50 KB.
 pub const LONGEST: u64 = 256 << 10;

@@ -7,8 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
 use brisk_mount::DiskCharge;
-
-use crate::size::parse_size;
+use brisk_terminal::size::parse_size;
 
 /// How much a disk reads in a second: `bps=SIZE` or `iops=N`, at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

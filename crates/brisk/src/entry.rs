@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::{EntryPoint, Image, Inode, InodeKind};
 use brisk_mount::Variable;
+use brisk_terminal::names::shown;
+use brisk_terminal::shell_word::shell_word;
 
 use crate::desktop_file;
-use crate::names::shown;
 use crate::path_hint::{LISTS, PROGRAMS, similar_in, what_to_name};
 use crate::program_links::next_in_path;
-use crate::shell_word::shell_word;
 
 /// The program at the top of an AppImage.
 const APP_RUN: &str = "AppRun";

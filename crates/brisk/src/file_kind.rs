@@ -7,8 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use brisk_image::{Error, ErrorKind};
-
-use crate::names::shown;
+use brisk_terminal::names::shown;
 
 /// What a SquashFS image starts with.
 const IMAGE: &[u8] = b"hsqs";

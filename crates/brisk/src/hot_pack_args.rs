@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::ImageWriter;
 use brisk_image::hot_pack::{HotSummary, Prefer};
+use brisk_terminal::messages::count;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 
-use crate::messages::count;
 use crate::verbs::profile::open_all;
 
 /// The kind of disk that a hot pack is made for.

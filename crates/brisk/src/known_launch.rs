@@ -9,9 +9,9 @@ use brisk_mount::{
     BackgroundReplay, KnownLaunch, LearnedLaunch, LearnedPacks, PlainLaunch, gives_rights,
     with_reasons,
 };
+use brisk_terminal::messages::warn;
 
 use crate::launch_name;
-use crate::messages::warn;
 
 /// How long to watch what the program reads by itself. What it asks for later depends on its user.
 const LAUNCH: Duration = Duration::from_secs(15);

@@ -20,8 +20,8 @@ use std::process::Command;
 use anyhow::Context;
 use brisk_io::{ends_are_cached, will_read_all};
 use brisk_mount::become_command;
+use brisk_terminal::answer::Answer;
 
-use crate::answer::Answer;
 use crate::program_links::own_arguments;
 
 /// The program that serves from a cache. It may not be installed.

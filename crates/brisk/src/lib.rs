@@ -20,15 +20,11 @@ program needs that brisk has learned, or beside the replay of a profile ([`launc
 # For `brisk-lab`
 
 `brisk lab` becomes a fourth program, which measures and has a crate of its own. The other public names are what it
-shares with the command: how options are read ([`parse_size`], [`Rate`]), how messages and exit codes look ([`say`],
-[`end`]), the manual ([`write_manual`]), and pages with pictures ([`page`], [`timeline`]), which
+shares with the command: how options are read ([`Rate`]), the manual ([`write_manual`]), and pictures ([`page`], [`timeline`]), which
 `brisk profile show --html` also writes. Nothing here is meant for other crates.
 */
 
-mod age;
-mod answer;
 mod args;
-mod db_args;
 mod desktop_entries;
 mod desktop_file;
 mod direct_launch;
@@ -47,21 +43,16 @@ mod man_page;
 mod manifest;
 mod manual;
 mod menu_entry;
-mod messages;
 mod misuse;
 mod named_replay;
-mod names;
 mod output_file;
 pub mod page;
 mod path_hint;
 mod program_links;
 mod progress;
-mod proxy_args;
 mod readiness;
 mod recorded_place;
 mod run_arguments;
-mod shell_word;
-mod size;
 mod stale_pack;
 mod surroundings;
 pub mod timeline;
@@ -71,29 +62,20 @@ mod verify_args;
 mod whole_file;
 mod wrapper;
 
-pub use answer::Answer;
-pub use db_args::{
-    DbAction, DbArgs, DbCheckArgs, DbDumpArgs, DbGetArgs, DbInfoArgs, DbLoadArgs, DbLsArgs,
-    DbQueryArgs,
-};
 pub use disk_rate::{Rate, one_of_each_kind};
 pub use launcher::{PROGRAMS, RUN, TOOLS, beside};
 pub use manual::Manual;
-pub use messages::{count, say, warn};
-pub use names::printable;
-pub use proxy_args::{ProxyAction, ProxyArgs, ProxyClient, ProxyEnvArgs};
 pub use readiness::parse_readiness;
-pub use shell_word::shell_word;
-pub use size::{parse_size, parse_size_u32};
 pub use surroundings::parse_bind;
 pub use whole_file::write_whole;
 
-use std::io;
 use std::process::ExitCode;
 
+use brisk_terminal::answer::{Answer, FAILED, end, exit_code};
+use brisk_terminal::messages::say;
+use brisk_terminal::names::shown;
 use clap::{Command, CommandFactory, Parser};
 
-use crate::answer::FAILED;
 use crate::args::{Brisk, Verb};
 use crate::named_replay::NamedReplay;
 use crate::run_arguments::Start;
@@ -116,8 +98,8 @@ pub fn all_verbs() -> ExitCode {
 pub fn launch() -> ExitCode {
     let arguments = program_links::own_arguments().collect::<Vec<_>>();
     if let Some(name) = program_links::link_without_program(&arguments) {
-        let name = names::shown(name);
-        messages::say(&format!(
+        let name = shown(name);
+        say(&format!(
             "brisk: cannot run {name}: it is a link of brisk auto on, and PATH has no other program of this name; install \
              {name} again, or remove the link with brisk auto off {name}"
         ));
@@ -146,25 +128,6 @@ pub fn run_or_mount() -> ExitCode {
         None => return end(launcher::become_tools()),
     };
     exit_code(answer, verbs::run::exit_code)
-}
-
-/// Ends a verb other than `run`: prints the error, if there is one, and returns the exit code.
-pub fn end(answer: anyhow::Result<Answer>) -> ExitCode {
-    exit_code(answer, |_| FAILED)
-}
-
-/// Prints the error, if there is one, and returns the exit code.
-fn exit_code(answer: anyhow::Result<Answer>, code_of: fn(&anyhow::Error) -> u8) -> ExitCode {
-    match answer {
-        Ok(Answer::Yes) => ExitCode::SUCCESS,
-        Ok(Answer::No) => ExitCode::from(1),
-        Ok(Answer::Exited(code)) => ExitCode::from(code),
-        Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
-        Err(e) => {
-            say(&format!("brisk: {e:#}"));
-            ExitCode::from(code_of(&e))
-        }
-    }
 }
 
 fn run(verb: Verb) -> anyhow::Result<Answer> {
@@ -207,13 +170,4 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
 /// Describes all verbs. `lab` describes the verb of that name, if `brisk-lab` is installed.
 pub fn write_manual(manual: &Manual, lab: Option<Command>) -> anyhow::Result<Answer> {
     manual.write(Brisk::command(), lab)
-}
-
-/// True if whoever read our output, such as `head`, has closed it: that is not a fault.
-fn is_broken_pipe(e: &anyhow::Error) -> bool {
-    e.chain().any(|cause| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-    })
 }

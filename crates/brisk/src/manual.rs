@@ -1,8 +1,8 @@
 //! Man pages, and scripts with which shells complete brisk's arguments.
 
+use brisk_terminal::answer::Answer;
 use clap::{Command, Subcommand};
 
-use crate::answer::Answer;
 use crate::verbs::{completions, man};
 
 /// A form of the manual.

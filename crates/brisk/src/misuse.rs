@@ -3,11 +3,11 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use brisk_terminal::names::shown;
+use brisk_terminal::shell_word::shell_word;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::names::shown;
 use crate::program_links::{next_in_path, own_arguments};
-use crate::shell_word::shell_word;
 
 /// The exit code of a verb that starts a program, as a shell has it for what goes wrong before the program.
 const BEFORE_PROGRAM: i32 = 125;

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use brisk_image::TreeRules;
+use brisk_terminal::names::shown;
 use rustix::fs::Access;
-
-use crate::names::shown;
 
 /// Checks that a file can be made at `output`, before the work for it is done.
 ///

@@ -5,8 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use brisk_image::{Image, InodeKind};
 use brisk_mount::ErrorKind;
-
-use crate::names::shown;
+use brisk_terminal::names::shown;
 
 /// What says which paths there are.
 pub const LISTS: &str = "brisk ls -R lists what is there";

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use brisk_image::Image;
 use brisk_mount::{MissingPlace, SessionImage, resolve_path};
-
-use crate::messages::say;
-use crate::names::shown;
+use brisk_terminal::messages::say;
+use brisk_terminal::names::shown;
 
 /// Directories that an image must not cover.
 const SYSTEM: [&str; 17] = [

@@ -9,9 +9,9 @@ use anyhow::Context;
 use brisk_image::hot_pack::HotPack;
 use brisk_image::profile::Origin;
 use brisk_image::{Image, Limits, Work};
+use brisk_terminal::names::shown;
 
 use crate::file_kind::FileKind;
-use crate::names::shown;
 
 /// How much a file system's clock may be behind.
 const CLOCK: Duration = Duration::from_millis(20);

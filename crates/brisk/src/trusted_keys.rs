@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use brisk_io::open_at_once;
 use brisk_mount::is_of_user_or_root;
+use brisk_terminal::names::shown;
 use minisign_verify::{PublicKey, Signature};
 use rustix::process::geteuid;
 
 use crate::manifest::{MOST_BYTES, Manifest, manifest_beside, signature_beside};
-use crate::names::shown;
 
 /// The keys that the administrator trusts, for all users.
 const OF_SYSTEM: &str = "/etc/brisk/trusted.d";

@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use brisk_image::verity::{RootHash, VerifiedFile, Verity, root_hash_beside};
 use brisk_image::{Image, Limits, OpenOptions};
 use brisk_io::{ByteSource, open_at_once};
+use brisk_terminal::names::shown;
 
 use crate::image_args::open_image_within;
 use crate::manifest::MOST_BYTES;
-use crate::names::shown;
 use crate::trusted_keys::TrustedKeys;
 
 /// Who vouches for the image.

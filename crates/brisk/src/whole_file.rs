@@ -6,9 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use brisk_terminal::names::shown;
 use tempfile::NamedTempFile;
-
-use crate::names::shown;
 
 /// A file to write.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::shell_word::shell_word;
+use brisk_terminal::shell_word::shell_word;
 
 /// The start of every script that brisk writes.
 const MARK: &[u8] =

@@ -22,6 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use brisk_terminal::messages::say;
 
 pub use data::{Hex, Key};
 pub use results::{CacheResults, Figure, is_of_cache, parse};
@@ -34,7 +35,7 @@ use super::load::{ATTEMPTS, LeftOut, directory_on_disk, ensure_room, peers, proc
 use super::machine::Machine;
 use super::reclaim;
 use super::undo::Undo;
-use brisk::{Rate, say, write_whole};
+use brisk::{Rate, write_whole};
 use plan::{Contents, Fit, TURNS, fit, runs_for_one};
 use results::{CacheRun, CacheSettings, Counted, Setting, Stored};
 use worker::{Job, Work, rounds};

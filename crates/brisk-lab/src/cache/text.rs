@@ -9,8 +9,8 @@ use super::super::statistics::{Ratio, Spread};
 use super::super::table::escaped_text;
 use super::super::titled_table::{Table, at_most, bytes, counted, number, verdict};
 use super::results::{CacheResults, Figure};
-use brisk::page::Page;
 use brisk::page::chart::{self, Whose};
+use brisk_terminal::page::Page;
 
 const HEAD: [&str; 5] = [
     "",
@@ -428,7 +428,7 @@ pub fn of(results: &CacheResults) -> String {
     text += &stored(results).plain();
     text += &reached(results).plain();
     for line in remarks(results) {
-        text += &format!("\n{}", brisk::printable(&line));
+        text += &format!("\n{}", brisk_terminal::names::printable(&line));
     }
     text + "\n"
 }

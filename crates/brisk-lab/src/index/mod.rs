@@ -20,6 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use brisk_terminal::messages::say;
 
 pub use pages::{Page, PageLeftOut, Pages};
 pub use results::{Figure, IndexResults, is_of_index, parse};
@@ -31,7 +32,7 @@ use super::load::{ATTEMPTS, LeftOut, directory_on_disk, ensure_room, peers, proc
 use super::machine::Machine;
 use super::reclaim;
 use super::undo::Undo;
-use brisk::{say, write_whole};
+use brisk::write_whole;
 use results::{Counted, IndexRun, IndexSettings, PagesSummary, Setting, Stored};
 use server::{Answers, Server};
 use worker::{Ask, Job};

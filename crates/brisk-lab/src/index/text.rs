@@ -7,8 +7,8 @@ use super::super::statistics::{Ratio, Spread};
 use super::super::table::escaped_text;
 use super::super::titled_table::{Table, at_most, counted, number, verdict};
 use super::results::{Figure, IndexResults};
-use brisk::page::Page;
 use brisk::page::chart::{self, Whose};
+use brisk_terminal::page::Page;
 
 const HEAD: [&str; 7] = [
     "",
@@ -262,7 +262,7 @@ pub fn of(results: &IndexResults) -> String {
     text += &reached(results).plain();
     text += &published(results).plain();
     for line in remarks(results) {
-        text += &format!("\n{}", brisk::printable(&line));
+        text += &format!("\n{}", brisk_terminal::names::printable(&line));
     }
     text + "\n"
 }

@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use brisk_io::measure::prove_warm;
+use brisk_terminal::messages::say;
 use rustix::fs::statvfs;
 
 pub use case::{Case, Dimensions, Giving, LeftOut, Shape, State, Touched, Way, Who, processors};
@@ -44,7 +45,6 @@ use super::stage::runtime;
 use super::statistics::Spread;
 use super::table::megabytes;
 use super::undo::Undo;
-use brisk::say;
 use brisk::write_whole;
 use crew::Outcome;
 use peers::{Compared, Peers};

@@ -1,6 +1,7 @@
 //! Results as a part of a page with pictures.
 
 use anyhow::{Context, Result, ensure};
+use brisk_terminal::page::Page;
 
 use super::super::answers::Answer;
 use super::answers;
@@ -8,7 +9,6 @@ use super::case::{State, Way};
 use super::peers;
 use super::results::LoadResults;
 use super::text::{self, HEAD, LEGEND};
-use brisk::page::Page;
 use brisk::page::chart::{self, Whose};
 
 /// Reads what `brisk lab load` has written.

@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use brisk_io::{Residency, Strategy, residency};
+use brisk_terminal::names::printable;
 use serde::{Deserialize, Serialize};
 
 use super::super::statistics::Spread;
 use super::super::table::{columns, megabytes};
 use super::case::{LeftOut, State, Way};
-use brisk::printable;
 
 /// Bytes of one read, as in brisk.
 const BLOCK: &str = "1M";

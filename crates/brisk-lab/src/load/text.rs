@@ -1,5 +1,7 @@
 //! Results as text for people.
 
+use brisk_terminal::names::printable;
+
 use super::super::answers::{Answer, too_few};
 use super::super::reclaim;
 use super::super::table::{columns, megabytes};
@@ -7,7 +9,6 @@ use super::answers;
 use super::pages::Grain;
 use super::results::{LoadResults, LoadRow, Processor};
 use super::worker::Memory;
-use brisk::printable;
 
 /// The heads of the columns of a case.
 pub const HEAD: [&str; 13] = [

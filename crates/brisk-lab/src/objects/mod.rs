@@ -17,6 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use brisk_terminal::messages::say;
 
 pub use results::{Figure, ObjectsResults, is_of_objects, parse};
 pub use text::{draw, markdown};
@@ -29,7 +30,7 @@ use super::machine::Machine;
 use super::read_ahead;
 use super::reclaim;
 use super::undo::Undo;
-use brisk::{Rate, say, write_whole};
+use brisk::{Rate, write_whole};
 use results::{ObjectsRun, ObjectsSettings, Setting, Stored};
 use worker::{Job, Work};
 

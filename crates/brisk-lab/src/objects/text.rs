@@ -9,8 +9,8 @@ use super::super::table::escaped_text;
 use super::super::titled_table::{Table, at_most, number, verdict};
 use super::results::{Figure, ObjectsResults};
 use super::worker::ONE_BY_ONE;
-use brisk::page::Page;
 use brisk::page::chart::{self, Whose};
+use brisk_terminal::page::Page;
 
 const HEAD: [&str; 6] = [
     "",

@@ -22,6 +22,7 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 use brisk_io::measure::try_io_uring;
 use brisk_io::{ByteSource, Residency, page_size, residency};
+use brisk_terminal::messages::say;
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +34,6 @@ use super::machine::Machine;
 use super::reclaim;
 use super::stage::runtime;
 use super::undo::Undo;
-use brisk::say;
 use brisk::write_whole;
 use reader::{Places, Reader};
 use results::{Counted, Peer, ReadRun, ReadsSettings, Setting, What};

@@ -10,8 +10,8 @@ use super::super::statistics::{Ratio, Spread};
 use super::super::table::columns;
 use super::reader::Reader;
 use super::results::{ReadsResults, ReadsSettings, Setting, What};
-use brisk::page::Page;
 use brisk::page::chart::{self, Whose};
+use brisk_terminal::page::Page;
 
 /// The heads of the columns of a table.
 const HEAD: [&str; 5] = ["", "ns (from-to)", "/memcpy", "/pread", "/tokio"];
@@ -383,7 +383,7 @@ pub fn of(results: &ReadsResults) -> String {
         if number == 0 {
             text.push('\n');
         }
-        text += &(brisk::printable(&line).into_owned() + "\n");
+        text += &(brisk_terminal::names::printable(&line).into_owned() + "\n");
     }
     text
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use brisk::Answer;
+use brisk_terminal::answer::Answer;
 
 use super::repeated::{Repeated, chosen};
 use crate::index::{Figure, IndexLab};

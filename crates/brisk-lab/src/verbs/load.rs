@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::size::parse_size;
 
 use super::repeated::Repeated;
 use crate::load::{
     Dimensions, Giving, Grain, LoadLab, Shape, Source, State, Touched, Way, Who, processors,
 };
-use brisk::Answer;
-use brisk::parse_size;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -12,7 +12,9 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use brisk::{Answer, Manual, Rate, parse_size, write_manual, write_whole};
+use brisk::{Manual, Rate, write_manual, write_whole};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::size::parse_size;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use self::repeated::QUICK;

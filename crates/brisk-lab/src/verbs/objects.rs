@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::ensure;
-use brisk::{Answer, Rate};
+use brisk::Rate;
+use brisk_terminal::answer::Answer;
 
 use super::repeated::{Repeated, chosen};
 use crate::objects::{Figure, ObjectsLab};

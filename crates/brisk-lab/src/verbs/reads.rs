@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::ensure;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::size::parse_size;
 
 use super::repeated::Repeated;
 use crate::reads::ReadsLab;
-use brisk::Answer;
-use brisk::parse_size;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

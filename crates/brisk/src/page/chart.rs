@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use super::{CHART_STYLE, escaped};
+use brisk_terminal::page::{CHART_STYLE, escaped};
 
 /// Who made what was measured. Each has a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Pictures of what a launch reads: where in the files, in which order, and how much by when.
 
-use super::Page;
+use brisk_terminal::page::Page;
+
 use super::chart::{Curve, Scale, curves, framed, short, ticks};
 use crate::timeline::{Filling, Timeline, TouchedFile, TouchedRange};
 

@@ -14,6 +14,10 @@ use brisk_mount::{
     DiskCharge, LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Replay, budget,
     warm, with_reasons,
 };
+use brisk_terminal::answer::{Answer, FAILED};
+use brisk_terminal::messages::{count, moment, say, warn};
+use brisk_terminal::names::shown;
+use brisk_terminal::size::parse_size;
 use clap::Subcommand;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
@@ -22,14 +26,10 @@ use serde_json::{Value, json};
 use super::profile::percent;
 use super::replay::summary;
 use super::warm::summary as warm_summary;
-use crate::answer::{Answer, FAILED};
 use crate::desktop_entries::{self, Entry, data_of_user};
 use crate::json;
 use crate::launcher::beside;
-use crate::messages::{count, moment, say, warn};
-use crate::names::shown;
 use crate::program_links::{LINKS, is_link_to_brisk, next_in_path};
-use crate::size::parse_size;
 
 /// How long to wait for observers without a word, and how long then. What a launch that has just ended has read is written
 /// down in a moment. One that goes on is observed for 15 s at most.

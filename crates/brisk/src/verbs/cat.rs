@@ -9,11 +9,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use brisk_image::InodeKind;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::size::parse_size;
 
-use crate::answer::Answer;
 use crate::image_args::ImageArgs;
 use crate::path_hint::what_to_name;
-use crate::size::parse_size;
 use crate::verify_args::VerifyArgs;
 
 /// What to write.

@@ -2,10 +2,9 @@
 
 use std::io::{self, Write};
 
+use brisk_terminal::answer::Answer;
 use clap::Command;
 use clap_complete::Shell;
-
-use crate::answer::Answer;
 
 /// The shell to print a script for.
 #[derive(Debug, clap::Args)]

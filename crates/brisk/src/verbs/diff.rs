@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::compare::{Aspect, Change, Difference};
 use brisk_image::{Limits, Tree, TreeRules, Work};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::warn;
+use brisk_terminal::names::{path_from_root, shown};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::answer::Answer;
 use crate::image_args::{ImageArgs, LimitArgs, open_image_within};
 use crate::json;
-use crate::messages::warn;
-use crate::names::{path_from_root, shown};
 use crate::progress::Progress;
 
 /// What to compare.

@@ -11,13 +11,13 @@ use brisk_mount::{
     IoUring, KernelSupport, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Reclaimer, Support,
     SystemState,
 };
+use brisk_terminal::answer::Answer;
+use brisk_terminal::names::printable;
 use indicatif::BinaryBytes;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
-use crate::answer::Answer;
 use crate::json;
-use crate::names::printable;
 
 /// How to show the findings.
 #[derive(Debug, clap::Args)]

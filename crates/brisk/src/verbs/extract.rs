@@ -8,15 +8,15 @@ use std::time::Instant;
 use anyhow::bail;
 use brisk_image::Extractor;
 use brisk_image::summary::ExtractSummary;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, say, warn};
+use brisk_terminal::size::parse_size;
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use crate::answer::Answer;
 use crate::image_args::{ImageArgs, LimitArgs, advise};
-use crate::messages::{count, say, warn};
 use crate::path_hint::{LISTS, what_to_name};
 use crate::progress::Progress;
-use crate::size::parse_size;
 use crate::verify_args::VerifyArgs;
 
 /// What to extract, and where to.

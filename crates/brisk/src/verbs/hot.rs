@@ -8,14 +8,14 @@ use std::time::Instant;
 use brisk_image::TreeRules;
 use brisk_image::hot_pack::{HotPackWriter, HotSummary};
 use brisk_mount::ImageOfPack;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{say, warn};
 use serde::Serialize;
 
 use super::profile::{open_all, origin};
-use crate::answer::Answer;
 use crate::hot_pack_args::{PreferArg, summary_text};
 use crate::image_args::LimitArgs;
 use crate::json;
-use crate::messages::{say, warn};
 use crate::output_file::{check_no_input, check_output, check_outside, is_same};
 use crate::progress::Progress;
 

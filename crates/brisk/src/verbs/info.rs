@@ -7,14 +7,14 @@ use brisk_image::codec::CodecOptions;
 use brisk_image::hot_pack::HotPack;
 use brisk_image::usage::{LargeFile, SizeStep, Usage};
 use brisk_image::{Image, Recipe};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::count;
+use brisk_terminal::names::{printable, shown};
 use serde_json::{Value, json};
 
-use crate::answer::Answer;
 use crate::entry::{Entry, NoEntry};
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
-use crate::messages::count;
-use crate::names::{printable, shown};
 
 /// Which image to look at, and what to show of it.
 #[derive(Debug, clap::Args)]

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use brisk_image::{FileType, Image, Inode, InodeKind};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::names::{path_from_root, shown};
 use jiff::civil::{Date, date};
 use serde::Serialize;
 
-use crate::answer::Answer;
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
-use crate::names::{path_from_root, shown};
 use crate::verify_args::VerifyArgs;
 
 /// What to list, and how.

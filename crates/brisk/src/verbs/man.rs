@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use brisk_terminal::answer::Answer;
 use clap::Command;
 
-use crate::answer::Answer;
 use crate::man_page::man_page;
 
 /// Where to write man pages.

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::Image;
 use brisk_mount::{Backing, KernelMount, MountOptions, SharedMount};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::say;
 
-use crate::answer::Answer;
 use crate::image_args::ImageArgs;
-use crate::messages::say;
 use crate::verify_args::VerifyArgs;
 
 /// What to mount, and where.

@@ -13,25 +13,25 @@ use brisk_image::hot_pack::HotSummary;
 use brisk_image::rules::{ModeChange, PlanRules, Times};
 use brisk_image::summary::Summary;
 use brisk_image::{Codec, Compression, ErrorKind, Image, ImageWriter, Tree, TreeRules};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, say, warn};
+use brisk_terminal::names::shown;
+use brisk_terminal::shell_word::shell_word;
+use brisk_terminal::size::parse_size_u32;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
 use super::profile::percent;
 use super::verity::report_behind;
-use crate::answer::Answer;
 use crate::entry::faults_of;
 use crate::entry_args::EntryArgs;
 use crate::file_kind::FileKind;
 use crate::hot_pack_args::{self, BehindArgs};
 use crate::kernel_feature::{self, KernelFeature, KernelVersion};
-use crate::messages::{count, say, warn};
-use crate::names::shown;
 use crate::output_file::{check_no_input, check_output, check_outside};
 use crate::progress::Progress;
 use crate::recorded_place::fault_of_place;
-use crate::shell_word::shell_word;
-use crate::size::parse_size_u32;
 use crate::stale_pack::{older_beside, remove_stale_pack};
 
 /// What to pack, and how.

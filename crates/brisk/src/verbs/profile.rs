@@ -6,18 +6,20 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::profile::{Demand, FileState, Origin, PAGE, PagesOfBoth, Profile, ProfileFile};
 use brisk_image::{Limits, Tree, TreeRules, Work};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, say};
+use brisk_terminal::names::shown;
+use brisk_terminal::page::Page;
 use clap::Subcommand;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
-use crate::answer::Answer;
 use crate::file_kind::explain_profile;
 use crate::image_args::{LimitArgs, open_image_within};
 use crate::json;
-use crate::messages::{count, say};
-use crate::names::shown;
 use crate::output_file::check_output;
-use crate::page::{Page, touches};
+
+use crate::page::touches;
 use crate::progress::Progress;
 use crate::timeline::Timeline;
 use crate::whole_file::write_whole;

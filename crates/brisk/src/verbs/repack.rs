@@ -6,14 +6,14 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::{Context, bail};
 use brisk_image::{Image, ImageWriter, Tree, TreeRules};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::warn;
+use brisk_terminal::names::shown;
 
 use super::pack::{CodecArgs, LayoutArgs, Written, faults_of_written, report};
-use crate::answer::Answer;
 use crate::entry_args::EntryArgs;
 use crate::hot_pack_args::BehindArgs;
 use crate::image_args::{ImageArgs, LimitArgs};
-use crate::messages::warn;
-use crate::names::shown;
 use crate::output_file::{check_no_input, check_output, is_same};
 use crate::progress::Progress;
 use crate::stale_pack::{pack_left_behind, pack_of_old_image, remove_stale_pack};

@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use brisk_mount::{BackgroundReplay, DiskCharge, GivenUp, PlainLaunch, Replay, Replayed};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, say, warn};
+use brisk_terminal::names::shown;
+use brisk_terminal::size::parse_size;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::profile;
-use crate::answer::Answer;
 use crate::direct_launch::exec_plain;
 use crate::disk_rate::parse_charge;
 use crate::file_kind::check_profile;
 use crate::json;
 use crate::known_launch::start_or_warn;
-use crate::messages::{count, say, warn};
-use crate::names::shown;
-use crate::size::parse_size;
 
 /// What to replay.
 #[derive(Debug, clap::Args)]

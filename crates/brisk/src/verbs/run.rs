@@ -21,24 +21,24 @@ use brisk_mount::{
     PlainLaunch, Replay, RootedLaunch, SeenBy, Session, SessionFill, SessionImage, Trace,
     gives_rights, leave_first_process, sessions, with_reasons,
 };
+use brisk_terminal::age::parse_linger;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, say, warn};
+use brisk_terminal::names::shown;
+use brisk_terminal::shell_word::shell_word;
+use brisk_terminal::size::parse_size;
 
 use super::profile::percent;
 use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
-use crate::age::parse_linger;
-use crate::answer::Answer;
 use crate::direct_launch::{DirectLaunch, exec_plain};
 use crate::entry::{Entry, Start};
 use crate::file_kind::check_hot_pack;
 use crate::known_launch::{self, start_or_warn};
 use crate::launch_name;
-use crate::messages::{count, say, warn};
-use crate::names::shown;
 use crate::path_hint::{HintedError, with_program};
 use crate::program_links::{next_in_path, own_arguments};
 use crate::recorded_place::{recorded_place, tell_made, tell_made_of};
-use crate::shell_word::shell_word;
-use crate::size::parse_size;
 use crate::surroundings::SurroundingsArgs;
 use crate::verify_args::VerifyArgs;
 

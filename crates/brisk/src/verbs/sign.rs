@@ -9,14 +9,14 @@ use anyhow::{Context, bail};
 use brisk_image::Work;
 use brisk_image::verity::VerifiedFile;
 use brisk_io::ByteSource;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::say;
+use brisk_terminal::names::shown;
 use ct_codecs::{Base64, Decoder};
 use minisign::{PublicKey, SecretKey, SecretKeyBox};
 
-use crate::answer::Answer;
 use crate::image_args::ImageArgs;
 use crate::manifest::{Manifest, Sidecar, hot_pack_beside, manifest_beside, signature_beside};
-use crate::messages::say;
-use crate::names::shown;
 use crate::progress::Progress;
 use crate::whole_file::{WholeFile, write_together};
 
@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let trusted = match manifest_path.file_name() {
         Some(name) => format!(
             "file:{}\thashed",
-            crate::names::printable(&name.to_string_lossy())
+            brisk_terminal::names::printable(&name.to_string_lossy())
         ),
         None => "hashed".to_owned(),
     };

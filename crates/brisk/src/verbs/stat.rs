@@ -9,15 +9,15 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use brisk_image::profile::PAGE;
 use brisk_mount::{Confinement, FileState, ImageStatus, SessionStatus, sessions};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, moment, say, span};
+use brisk_terminal::names::{printable, shown};
 use indicatif::BinaryBytes;
 use serde_json::{Map, Value, json};
 
-use crate::answer::Answer;
 use crate::entry::Entry;
 use crate::image_args::open_image;
 use crate::json;
-use crate::messages::{count, moment, say, span};
-use crate::names::{printable, shown};
 
 /// Which sessions to look at.
 #[derive(Debug, clap::Args)]

@@ -11,15 +11,15 @@ use brisk_image::{Image, Tree, TreeRules, Work};
 use brisk_mount::{
     DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource, Traced,
 };
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, say, warn};
+use brisk_terminal::names::shown;
 use clap::builder::TypedValueParser as _;
 use indicatif::BinaryBytes;
 
 use super::profile::percent;
-use crate::answer::Answer;
 use crate::entry::{Entry, Start};
 use crate::image_args::{open_image, open_image_within, unlimited};
-use crate::messages::{count, say, warn};
-use crate::names::shown;
 use crate::output_file::{check_no_input, check_output};
 use crate::path_hint::{with_program, with_program_of_directory};
 use crate::progress::Progress;

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use brisk_mount::{end_sessions, image_is_mounted, remove_logs, sessions, with_reasons};
-
-use crate::answer::Answer;
-use crate::messages::{count, say, warn};
-use crate::names::shown;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, say, warn};
+use brisk_terminal::names::shown;
 
 /// How long the end of a session takes without a word.
 const SILENT: Duration = Duration::from_secs(3);

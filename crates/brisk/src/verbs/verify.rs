@@ -12,15 +12,15 @@ use brisk_image::summary::Checked;
 use brisk_image::verity::{TreeFile, VerifiedFile, root_hash_beside};
 use brisk_image::{ErrorKind, Image, ImageWriter, Limits, Recipe, Tree, TreeRules, Work};
 use brisk_io::{ByteSource, open_at_once};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, warn};
+use brisk_terminal::names::{path_from_root, printable, shown};
 use serde::Serialize;
 
-use crate::answer::Answer;
 use crate::file_kind::NoImage;
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
 use crate::manifest::{Sidecar, manifest_beside};
-use crate::messages::{count, warn};
-use crate::names::{path_from_root, printable, shown};
 use crate::progress::Progress;
 use crate::verify_args::{VerifyArgs, root_hash_in};
 

@@ -11,13 +11,13 @@ use anyhow::{Context, bail};
 use brisk_image::verity::{BLOCK, VeritySummary, VerityTree, beside, root_hash_beside};
 use brisk_image::{Image, Work};
 use brisk_io::ByteSource;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::say;
+use brisk_terminal::names::shown;
 use serde::Serialize;
 
-use crate::answer::Answer;
 use crate::image_args::ImageArgs;
 use crate::json;
-use crate::messages::say;
-use crate::names::shown;
 use crate::output_file::{check_no_input, check_output};
 use crate::progress::Progress;
 use crate::whole_file::write_whole;

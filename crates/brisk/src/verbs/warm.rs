@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use brisk_mount::{DiskCharge, Replay, Warmed, warm};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, say};
+use brisk_terminal::names::shown;
+use brisk_terminal::size::parse_size;
 use indicatif::BinaryBytes;
 use serde_json::json;
 
 use super::profile;
 use super::replay::tell;
-use crate::answer::Answer;
 use crate::file_kind::FileKind;
 use crate::image_args::open_image;
 use crate::json;
-use crate::messages::{count, say};
-use crate::names::shown;
-use crate::size::parse_size;
 
 /// What to read.
 #[derive(Debug, clap::Args)]

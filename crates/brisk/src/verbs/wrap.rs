@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anyhow::{Context, bail};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{say, warn};
+use brisk_terminal::names::shown;
 use clap::{Args as _, FromArgMatches};
 
 use super::run;
-use crate::answer::Answer;
 use crate::desktop_entries::data_of_user;
 use crate::entry::Entry;
 use crate::image_args::open_image;
 use crate::launcher::beside;
 use crate::menu_entry::{self, MenuEntry};
-use crate::messages::{say, warn};
-use crate::names::shown;
 use crate::output_file::{check_output, is_same};
 use crate::whole_file::{WholeFile, write_together};
 use crate::wrapper::{Wrapper, is_wrapper};

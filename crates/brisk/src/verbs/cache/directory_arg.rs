@@ -4,9 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use brisk_cache::Inspection;
+use brisk_terminal::messages::count;
 
 use super::code_cache::CodeCacheFiles;
-use crate::messages::count;
 
 /// The directory of a cache.
 #[derive(Debug, clap::Args)]

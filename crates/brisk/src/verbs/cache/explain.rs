@@ -1,6 +1,9 @@
 use std::io::{self, Write};
 
 use brisk_cache::{Explanation, Outcome};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::count;
+use brisk_terminal::names::printable;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
@@ -8,10 +11,7 @@ use super::directory_arg::DirectoryArg;
 use super::http_responses::{self, HttpResponses};
 use super::key::{KeyArg, json_key, shown_key};
 use super::ls::{minute, seconds};
-use crate::answer::Answer;
 use crate::json;
-use crate::messages::count;
-use crate::names::printable;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

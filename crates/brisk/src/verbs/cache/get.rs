@@ -5,11 +5,11 @@ use std::os::fd::AsFd;
 use super::directory_arg::DirectoryArg;
 use super::explain::reason;
 use super::key::{KeyArg, json_key, shown_key};
-use crate::answer::Answer;
 use crate::json;
-use crate::messages::say;
-use crate::names::shown;
 use brisk_cache::{Inspection, Outcome};
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::say;
+use brisk_terminal::names::shown;
 use serde_json::json;
 
 #[derive(Debug, clap::Args)]

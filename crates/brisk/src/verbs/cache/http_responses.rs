@@ -6,11 +6,10 @@ use brisk_cache::{Inspection, Outcome};
 use brisk_http::{
     Action, BodyName, Mode, Options, Request, StoredPolicy, Timestamp, Variants, stored_keys,
 };
+use brisk_terminal::messages::count;
+use brisk_terminal::names::printable;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::{Value, json};
-
-use crate::messages::count;
-use crate::names::printable;
 
 /// What a cache has of a URL, as brisk-http keeps it.
 pub(super) struct HttpResponses {

@@ -2,8 +2,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Context;
-
-use crate::names::shown;
+use brisk_terminal::names::shown;
 
 /// A key.
 #[derive(Debug, clap::Args)]

@@ -2,14 +2,14 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brisk_cache::Entry;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, warn};
+use brisk_terminal::names::shown;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::directory_arg::DirectoryArg;
 use super::key::{json_key, shown_key};
-use crate::answer::Answer;
-use crate::messages::{count, warn};
-use crate::names::shown;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

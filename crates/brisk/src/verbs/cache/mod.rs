@@ -12,9 +12,8 @@ mod prune;
 mod stat;
 mod verify;
 
+use brisk_terminal::answer::Answer;
 use clap::Subcommand;
-
-use crate::answer::Answer;
 
 /// What to do with a cache.
 #[derive(Debug, clap::Args)]

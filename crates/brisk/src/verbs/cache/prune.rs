@@ -3,15 +3,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use brisk_cache::{Cache, CacheOptions};
+use brisk_terminal::age::parse_age;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::{count, warn};
+use brisk_terminal::names::shown;
+use brisk_terminal::size::parse_size;
 use serde_json::json;
 
 use super::directory_arg::DirectoryArg;
-use crate::age::parse_age;
-use crate::answer::Answer;
 use crate::json;
-use crate::messages::{count, warn};
-use crate::names::shown;
-use crate::size::parse_size;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -3,16 +3,16 @@ use std::path::Path;
 
 use brisk_cache::{CodeCache, DataFile, LayoutStat, Stored, Summary, fingerprint};
 use brisk_http::Variants;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::count;
+use brisk_terminal::names::{printable, shown};
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::code_cache::CodeCacheFiles;
 use super::directory_arg::{Directory, DirectoryArg};
 use super::holders::Held;
-use crate::answer::Answer;
 use crate::json;
-use crate::messages::count;
-use crate::names::{printable, shown};
 use crate::verbs::profile::percent;
 
 #[derive(Debug, clap::Args)]

@@ -1,14 +1,14 @@
 use std::io::{self, Write};
 
 use brisk_cache::Damage;
+use brisk_terminal::answer::Answer;
+use brisk_terminal::messages::count;
+use brisk_terminal::names::{printable, shown};
 use serde_json::{Value, json};
 
 use super::directory_arg::DirectoryArg;
 use super::key::{json_key, shown_key};
-use crate::answer::Answer;
 use crate::json;
-use crate::messages::count;
-use crate::names::{printable, shown};
 use crate::progress::Progress;
 
 /// How many faults are described. The others are counted.

@@ -1,3 +1,5 @@
+//! Words for a shell.
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
