@@ -104,32 +104,10 @@ bench: deps all
 		--brisk $(BRISK) --python $(TREES)/python --chromium $(TREES)/chromium \
 		--runs $(RUNS) --out target/bench/session
 
-# Makes the tables in the README and in docs/benchmarks.md, and docs/launches.svg, from these raw runs. A test checks
-# that they are up to date. The picture shows the first file.
-FIGURES = $(patsubst %,docs/runs/2026-11-28-launches-%-5.json.gz,chromium python libreoffice javac java zenity) \
-	$(patsubst %,docs/runs/2026-11-28-launches-%-2000iops-3.json.gz,chromium python libreoffice javac java zenity)
-figures: export FORMATS = directory,directory-replay/another,brisk-speed/another,brisk-size/another,squashfs-zstd,erofs-lz4hc-replay
-# The same six, on another machine.
-figures: export OTHER_LAUNCHES = $(patsubst %,docs/runs/2026-11-28-launches-%-2.json.gz,chromium python libreoffice javac java zenity) \
-	$(patsubst %,docs/runs/2026-11-28-launches-%-2000iops-2.json.gz,chromium python libreoffice javac java zenity)
-# Starts of installed programs by `brisk run --auto`. They were measured before, too.
-figures: export STARTS = $(patsubst %,docs/runs/2026-11-29-launches-auto-%.json.gz,venv eslint gcc git tsc soffice)
-figures: export EARLIER_STARTS = $(patsubst %,docs/runs/2026-11-27-launches-auto-%-5.json.gz,venv eslint gcc git tsc soffice) \
-	$(patsubst %,docs/runs/2026-11-27-launches-auto-%-4.json.gz,venv eslint gcc git tsc soffice) \
-	$(patsubst %,docs/runs/2026-11-27-launches-auto-%-3.json.gz,venv eslint gcc git tsc soffice) \
-	$(patsubst %,docs/runs/2026-11-27-launches-auto-%-2.json.gz,venv eslint gcc git tsc soffice) \
-	$(patsubst %,docs/runs/2026-11-27-launches-auto-%.json.gz,venv eslint gcc git tsc soffice) \
-	$(patsubst %,docs/runs/2026-11-26-launches-auto-%.json.gz,\
-		$(patsubst %,%-three-programs,venv eslint gcc git tsc soffice) soffice-three-programs-2 \
-		$(patsubst %,%-sampled,venv eslint gcc git tsc soffice) \
-		venv-2 eslint-2 gcc-2 git tsc soffice venv eslint gcc) \
-	$(patsubst %,docs/runs/2026-11-25-launches-auto-%.json.gz,venv-2 eslint-2 gcc-2 git tsc-soffice venv eslint gcc)
-# The newest raw run of `brisk lab cache`, `index` and `objects` fills its section.
-figures: export CACHES = $(lastword $(sort $(wildcard docs/runs/*-caches.json.gz)))
-figures: export INDEXES = $(lastword $(sort $(wildcard docs/runs/*-index.json.gz)))
-figures: export OBJECTS = $(lastword $(sort $(wildcard docs/runs/*-objects.json.gz)))
+# Makes the tables of the README and of docs/benchmarks.md, and docs/launches.svg, from the raw runs that the pages name. A test
+# checks that they are up to date.
 figures: deps all
-	lab/figures $(BRISK) README.md docs/benchmarks.md docs/launches.svg $(FIGURES)
+	lab/figures $(BRISK) README.md docs/benchmarks.md
 
 # Measures the launches of the README and docs/benchmarks.md, one experiment after the other. This takes an hour or two,
 # on a machine that does nothing else. Raw runs go to OUT, and none is overwritten: `make launches RUNS=10 OUT=target/launches`.
