@@ -12,7 +12,7 @@ use brisk_terminal::messages::{count, say, warn};
 use brisk_terminal::names::shown;
 
 /// How long the end of a session takes without a word.
-const SILENT: Duration = Duration::from_secs(3);
+const SILENT: Duration = Duration::from_secs(10);
 
 /// What to end.
 #[derive(Debug, clap::Args)]
