@@ -162,8 +162,8 @@ pub use rooted_launch::RootedLaunch;
 pub use run::{Launch, PlainLaunch, Variable};
 pub use session::{
     Bind, FileState, FillPlan, ImageStatus, MissingPlace, Notice, OperationStatus, SeenBy, Session,
-    SessionFill, SessionImage, SessionStatus, SharedMount, end_session, end_sessions, remove_logs,
-    sessions,
+    SessionEnd, SessionFill, SessionImage, SessionStatus, SharedMount, end_session, end_sessions,
+    remove_logs, sessions,
 };
 pub use squashfs_decoding::{Decoders, SquashfsDecoding};
 pub use sys::inherited::become_command;

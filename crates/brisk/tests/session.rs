@@ -1208,7 +1208,9 @@ fn a_session_that_ends_lazily_ends_with_its_programs_and_is_not_joined() {
                 .unwrap(),
         );
         assert_eq!(lazy, (Some(0), String::new(), String::new()));
-        assert_eq!(stat(stage).1, serde_json::json!([]));
+        let (_, sessions) = stat(stage);
+        assert_eq!(sessions[0]["ending"], true, "{sessions}");
+        assert_eq!(sessions[0]["programs"].as_array().map(Vec::len), Some(1));
         assert_eq!(said(&stage.sh("exit 0")).0, Some(0));
         // At a place that was named, the old one may be gone by now: nothing in its mount is open.
         let guardians = stage.processes("brisk-guardian");
@@ -1247,7 +1249,11 @@ fn programs_see_an_image_to_their_end_after_a_lazy_end() {
         stage.wait_for_processes("sh", 2);
         let lazy = stage.brisk(&["umount", "--lazy", "app.img"]).output();
         assert_eq!(said(&lazy.unwrap()).0, Some(0));
-        assert_eq!(stat(stage).1, serde_json::json!([]));
+        let (_, sessions) = stat(stage);
+        assert_eq!(sessions[0]["ending"], true, "{sessions}");
+        // They are told of, as before.
+        let again = said(&stage.brisk(&["umount", "app.img"]).output().unwrap());
+        assert!(again.2.contains("programs still run"), "{again:?}");
         let third = said(&go(start(read)));
         let [first, second] = children.map(|child| said(&go(child)));
         assert_eq!((first.0, &first), (Some(0), &second));

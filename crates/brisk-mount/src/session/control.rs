@@ -26,6 +26,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// How long sessions may take to end. Their servers must free their memory, on a slow disk too.
 const END_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long the kernel takes to end the connection of a mount that was unmounted, unless another mount namespace has a copy.
+const UNMOUNT_WITHIN: Duration = Duration::from_secs(20);
+
+/// A guardian has unmounted its image.
+pub(super) const UNMOUNTED: &[u8] = b"unmounted";
+
 /// How many guardians are asked at one time at most. Each takes a descriptor.
 const AT_ONCE: u64 = 256;
 
@@ -43,6 +49,8 @@ pub struct SessionStatus {
     pub key: String,
     /// Whether its image is mounted for all programs, and not only for its own.
     pub shared: bool,
+    /// Whether somebody has asked for its end: no run joins it, and it ends with the last program that uses it.
+    pub ending: bool,
     /// Which limits its guardian has put on itself.
     pub confinement: Confinement,
     /// The process of its guardian. 0 if the guardian does not answer; then nothing else is known.
@@ -245,7 +253,18 @@ pub fn end_session(key: &str, lazy: bool) -> Result<()> {
         ..SessionStatus::default()
     };
     let ended = end_sessions(std::slice::from_ref(&session), lazy)?;
-    ended.into_iter().collect()
+    ended.into_iter().try_for_each(|ended| ended.map(|_| ()))
+}
+
+/// How a session ends that was asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// Its processes are gone.
+    Gone,
+    /// With the last program that uses it.
+    WithLast,
+    /// Its image is unmounted here. A program in another mount namespace still sees it, and it ends with that one.
+    SeenElsewhere,
 }
 
 /// Ends these sessions, all at the same time, as [`end_session`] does. The results are in the order of the sessions.
@@ -253,7 +272,7 @@ pub fn end_session(key: &str, lazy: bool) -> Result<()> {
 /// # Errors
 ///
 /// `Io` and `Place` if the directory of sessions cannot be used.
-pub fn end_sessions(sessions: &[SessionStatus], lazy: bool) -> Result<Vec<Result<()>>> {
+pub fn end_sessions(sessions: &[SessionStatus], lazy: bool) -> Result<Vec<Result<SessionEnd>>> {
     let failed = |cause| Error::new(Action::End, cause);
     let directory = Directory::open().map_err(failed)?;
     let connect = |session: &SessionStatus| match directory.connect(&session.key) {
@@ -284,10 +303,10 @@ pub fn end_sessions(sessions: &[SessionStatus], lazy: bool) -> Result<Vec<Result
 }
 
 /// Waits for the end of a session whose guardian was asked for it, unless it ends lazily.
-fn ended(guardian: &OwnedFd, answer: Answer, lazy: bool, until: Instant) -> Result<()> {
+fn ended(guardian: &OwnedFd, answer: Answer, lazy: bool, until: Instant) -> Result<SessionEnd> {
     let failed = |cause| Error::new(Action::End, cause);
     let Some(answer) = answer.map_err(unreachable)? else {
-        return Ok(());
+        return Ok(SessionEnd::Gone);
     };
     if answer.verb() == b"busy" {
         let programs = answer.fields.iter().skip(1);
@@ -302,12 +321,18 @@ fn ended(guardian: &OwnedFd, answer: Answer, lazy: bool, until: Instant) -> Resu
         return Err(failed(Cause::Unmountable { said }));
     }
     if lazy {
-        return Ok(());
+        return Ok(SessionEnd::WithLast);
     }
+    let is_unmounted = answer.field(1) == Some(UNMOUNTED);
+    let until = match is_unmounted {
+        true => until.min(Instant::now() + UNMOUNT_WITHIN),
+        false => until,
+    };
     // The guardian ends, which closes the connection.
     match wait(guardian, until).and_then(|()| receive(guardian)) {
-        Ok(None) => Ok(()),
+        Ok(None) => Ok(SessionEnd::Gone),
         Ok(Some(_)) => Err(unreachable(Errno::PROTO)),
+        Err(Errno::TIMEDOUT) if is_unmounted => Ok(SessionEnd::SeenElsewhere),
         Err(Errno::TIMEDOUT) => Err(failed(Cause::Unmountable {
             said: "it still serves a program in another mount namespace, such as a container, and ends with that".to_owned(),
         })),
@@ -387,6 +412,7 @@ pub(super) fn parse(key: String, message: Message) -> (SessionStatus, Descriptio
             (b"confined", None) => status.confinement = Confinement::parse(&text),
             (b"confined", Some(image)) => image.confinement = Confinement::parse(&text),
             (b"shared", _) => status.shared = true,
+            (b"ending", _) => status.ending = true,
             (b"layer", _) => status.layer = Some(path()),
             (b"linger", _) => status.linger = seconds,
             (b"left", _) => status.left = seconds,

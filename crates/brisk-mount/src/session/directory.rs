@@ -18,7 +18,7 @@ use std::{env, io};
 
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, MemfdFlags, Mode, OFlags, flock, fstat, lstat,
-    memfd_create, mkdirat, openat, stat, statat, unlinkat,
+    memfd_create, mkdirat, openat, renameat, stat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::net::{
@@ -276,6 +276,15 @@ impl Directory {
         self.remove(key, "sock")
     }
 
+    /// Gives the socket of the session `key` the name of another key, which has a dot behind this one.
+    pub(super) fn retire(&self, key: &str, other: &str) -> io::Result<()> {
+        let [old, new] = [key, other].map(|key| format!("{key}.sock"));
+        match self.is_there {
+            true => Ok(renameat(&self.fd, old, &self.fd, new)?),
+            false => Ok(()),
+        }
+    }
+
     /// Removes the other files of the session `key`, except a log that is not empty. If another process
     /// listens, the files belong to a later session, and stay.
     pub(super) fn clear(&self, key: &str, lock: Lock) -> io::Result<()> {
@@ -312,7 +321,8 @@ impl Directory {
         let mut logs = Vec::new();
         for key in self.keys_of(&KINDS)? {
             // Without asking any guardian, because each would wake up.
-            if spared.contains(&key) || self.has_log_in_use(&key)? {
+            let of_log = key.split_once('.').map_or(&*key, |(key, _)| key);
+            if spared.contains(&key) || self.has_log_in_use(of_log)? {
                 continue;
             }
             // Somebody makes or ends this session now.

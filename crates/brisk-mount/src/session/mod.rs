@@ -55,8 +55,8 @@ pub use guardian::rehearsal;
 
 pub(crate) use bound_tree::BoundTree;
 pub use control::{
-    FileState, ImageStatus, OperationStatus, SessionStatus, end_session, end_sessions, remove_logs,
-    sessions,
+    FileState, ImageStatus, OperationStatus, SessionEnd, SessionStatus, end_session, end_sessions,
+    remove_logs, sessions,
 };
 pub(crate) use dev_fuse::mount_channel;
 pub use enter::Notice;

@@ -120,6 +120,12 @@ fn print(out: &mut impl Write, session: &SessionStatus, verbose: bool) -> anyhow
         writeln!(out, "  since       {}", moment(since)?)?;
     }
     match (session.linger, session.left) {
+        _ if session.ending => {
+            writeln!(
+                out,
+                "  ends        with the last program that uses it; no run joins it"
+            )?;
+        }
         (Some(_), Some(left)) => writeln!(
             out,
             "  ends        in {}, unless a run joins it",
@@ -351,6 +357,7 @@ fn to_json(session: &SessionStatus) -> Value {
         "guardian_pid": (session.guardian != 0).then_some(session.guardian),
         "limits": limits(session.confinement),
         "since": since.map(|since| since.as_secs()),
+        "ending": session.ending,
         "linger_seconds": session.linger.map(|linger| linger.as_secs()),
         "left_seconds": session.left.map(|left| left.as_secs()),
         "layer": layer.as_ref().map(|(name, _)| name),

@@ -6,7 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use brisk_mount::{end_sessions, image_is_mounted, remove_logs, sessions, with_reasons};
+use brisk_mount::{
+    SessionEnd, SessionStatus, end_sessions, image_is_mounted, remove_logs, sessions, with_reasons,
+};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, say, warn};
 use brisk_terminal::names::shown;
@@ -54,11 +56,12 @@ fn end_all(lazy: bool) -> anyhow::Result<Answer> {
     }
     let mut left = 0;
     for (session, ended) in found.iter().zip(ended) {
-        if let Err(error) = ended {
-            let images = session.images.iter().map(|image| shown(&image.path));
-            let images = images.collect::<Vec<_>>().join(", ");
-            warn(&format!("{images}: {}", with_reasons(&error)));
-            left += 1;
+        match ended {
+            Ok(end) => tell(session, end),
+            Err(error) => {
+                warn(&format!("{}: {}", names(session), with_reasons(&error)));
+                left += 1;
+            }
         }
     }
     match left {
@@ -79,13 +82,35 @@ fn end(path: &Path, lazy: bool) -> anyhow::Result<Answer> {
         true => session.is_about_mount(path),
         false => session.is_about(path),
     });
+    // One that ends by itself keeps nobody from ending another.
+    if found.iter().any(|session| !session.ending) {
+        found.retain(|session| !session.ending);
+    }
     if found.is_empty() {
         brisk_mount::unmount(path, lazy)?;
     }
-    told_to_wait(|| end_sessions(&found, lazy))?
-        .into_iter()
-        .collect::<Result<(), _>>()?;
+    let ended = told_to_wait(|| end_sessions(&found, lazy))?;
+    for (session, ended) in found.iter().zip(ended) {
+        tell(session, ended?);
+    }
     Ok(Answer::Yes)
+}
+
+/// The images of a session, for people.
+fn names(session: &SessionStatus) -> String {
+    let images = session.images.iter().map(|image| shown(&image.path));
+    images.collect::<Vec<_>>().join(", ")
+}
+
+/// Says that something still uses a session that was asked to end at once.
+fn tell(session: &SessionStatus, end: SessionEnd) {
+    if end == SessionEnd::SeenElsewhere {
+        say(&format!(
+            "{} is unmounted; a program in another mount namespace, such as another session or a container, still sees it, and \
+             brisk stat lists it until that ends",
+            names(session)
+        ));
+    }
 }
 
 /// Says what `work` waits for, if it takes long.

@@ -12,7 +12,7 @@ use rustix::process::{Pid, getpid};
 use super::guarded_image::{Counted, GuardedImage};
 use super::request::{EndAnswer, JoinAnswer, Joinable, Role, Seen};
 use super::state::{NamespaceHandles, State};
-use crate::session::control::{BRIEF, UNUSED};
+use crate::session::control::{BRIEF, UNMOUNTED, UNUSED};
 use crate::session::log::say;
 use crate::session::members::name_of;
 use crate::session::message::{FAILED, Message, receive_now, send_now};
@@ -89,6 +89,9 @@ impl State {
     fn let_in(&mut self, index: usize, message: &Message) -> bool {
         let linger = message.field(1).and_then(|ms| str::from_utf8(ms).ok());
         let linger = linger.and_then(|ms| ms.parse().ok());
+        if self.listener.is_retired() {
+            return false;
+        }
         let joinable = match &self.shared {
             Some(shared) => Joinable::Mount {
                 gone: shared.is_gone(),
@@ -143,6 +146,9 @@ impl State {
         fields.push(format!("confined={}", self.confinement).into_bytes());
         if self.shared.is_some() {
             fields.push(b"shared=1".to_vec());
+        }
+        if self.listener.is_retired() {
+            fields.push(b"ending=1".to_vec());
         }
         if let Some(layer) = &self.layer_lock {
             fields.push([b"layer=", layer.directory().as_os_str().as_bytes()].concat());
@@ -224,7 +230,7 @@ impl State {
             }
             EndAnswer::EndWithLast => {
                 self.lifetime.asked_to_end(is_idle);
-                self.listener.unlist();
+                self.listener.retire();
                 None
             }
         };
@@ -232,8 +238,11 @@ impl State {
             Some(Err(cause)) => {
                 return Ok(vec![b"refused".to_vec(), cause.to_string().into_bytes()]);
             }
-            // Only the programs that use the mount keep it now.
-            Some(Ok(())) => self.listener.unlist(),
+            // Only the programs that use the mount keep it now, or another mount namespace that has a copy.
+            Some(Ok(())) => {
+                self.listener.retire();
+                return Ok(vec![b"ending".to_vec(), UNMOUNTED.to_vec()]);
+            }
             None => {}
         }
         Ok(vec![b"ending".to_vec()])

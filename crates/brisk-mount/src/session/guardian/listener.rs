@@ -18,6 +18,8 @@ pub(super) struct Listener {
     socket: Option<OwnedFd>,
     /// Identifies the socket's file: one that is made later has another identity.
     id: Option<(u64, u64)>,
+    /// The key of the socket since runs do not find it any more.
+    retired: Option<String>,
 }
 
 /// The result of accepting a run.
@@ -36,6 +38,7 @@ impl Listener {
             directory,
             key,
             socket,
+            retired: None,
         }
     }
 
@@ -60,13 +63,36 @@ impl Listener {
     pub(super) fn unlist(&mut self) {
         // While this process listens, no run makes another socket of this name. But a new mount at the same
         // place does, after somebody has unmounted this one.
+        let key = self.retired.as_ref().unwrap_or(&self.key);
         if self.socket.is_some()
-            && self.directory.socket_id(&self.key) == self.id
-            && let Err(e) = self.directory.unlist(&self.key)
+            && self.directory.socket_id(key) == self.id
+            && let Err(e) = self.directory.unlist(key)
         {
             say(&format!("the session's socket cannot be removed: {e}"));
         }
         self.stop();
+    }
+
+    /// Gives the socket's file a name that no run looks for. Whoever lists sessions still finds it.
+    pub(super) fn retire(&mut self) {
+        if self.retired.is_some() || self.directory.socket_id(&self.key) != self.id {
+            return;
+        }
+        let key = format!("{}.{}", self.key, std::process::id());
+        match self.directory.retire(&self.key, &key) {
+            Ok(()) => self.retired = Some(key),
+            Err(e) => {
+                say(&format!(
+                    "the session's socket cannot get another name: {e}"
+                ));
+                self.unlist();
+            }
+        }
+    }
+
+    /// Whether no run may join any more, though this process listens.
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.is_some()
     }
 
     /// Refuses all later runs. False if none could join before.
@@ -94,6 +120,9 @@ impl Listener {
 
     /// Removes the session's files.
     pub(super) fn clear(&self, lock: Lock) -> io::Result<()> {
+        if let Some(retired) = &self.retired {
+            self.directory.unlist(retired)?;
+        }
         self.directory.clear(&self.key, lock)
     }
 
