@@ -24,10 +24,13 @@ pub fn own_arguments() -> impl Iterator<Item = OsString> {
     start.into_iter().flatten().chain(arguments)
 }
 
-/// The program that is started under this name, if the name is none of brisk's own. Without a program of such a name, this is
-/// brisk itself under another name.
+/// The program that is started under this name, if the name is none of brisk's own. The last link before brisk says which: one
+/// to a link of `brisk auto on` may have the name of another program. Without a program of such a name, this is brisk itself
+/// under another name.
 fn linked_program(called: &OsStr) -> Option<PathBuf> {
-    names_of(called).find_map(|name| next_in_path(&name))
+    names_of(called)
+        .filter_map(|name| next_in_path(&name))
+        .last()
 }
 
 /// The name that this process was called by, and those of the links that it leads to, up to brisk's own.

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use brisk_image::hot_pack::HotPack;
@@ -13,12 +12,9 @@ use brisk_terminal::names::shown;
 
 use crate::file_kind::FileKind;
 
-/// How much a file system's clock may be behind.
-const CLOCK: Duration = Duration::from_millis(20);
-
-/// What to say of the files beside the new image at `path` that are older than `written`: its hash tree, and what a signature
-/// needs. `has_tree`: the new image has a tree, whose root hash replaces the one that is there.
-pub fn older_beside(path: &Path, written: SystemTime, has_tree: bool) -> Option<String> {
+/// What to say of the files beside the new image at `path` that were there before: its hash tree, and what a signature needs.
+/// `has_tree`: the new image has a tree, whose root hash replaces the one that is there.
+pub fn older_beside(path: &Path, has_tree: bool) -> Option<String> {
     let mut older = Vec::new();
     let root_hash = (!has_tree).then_some("roothash");
     for end in ["verity", "manifest", "minisig"]
@@ -27,9 +23,7 @@ pub fn older_beside(path: &Path, written: SystemTime, has_tree: bool) -> Option<
     {
         let mut beside = OsString::from(path);
         beside.push(format!(".{end}"));
-        let modified = std::fs::symlink_metadata(&beside).and_then(|found| found.modified());
-        // Clocks of file systems lag by some milliseconds.
-        if modified.is_ok_and(|modified| modified + CLOCK < written) {
+        if std::fs::symlink_metadata(&beside).is_ok() {
             older.push(shown(&beside));
         }
     }

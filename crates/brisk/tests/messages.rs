@@ -372,6 +372,10 @@ fn a_path_that_was_meant_is_proposed() {
 #[test]
 fn a_command_is_found_by_one_rule() {
     let sandbox = sandbox();
+    // The profile of the directory that one is in gets its name, beside it.
+    let mut trace = sandbox.command(&["trace", "--tree", ".", "-q", "--", "bin/hello"]);
+    trace.current_dir(sandbox.path("app")).output().unwrap();
+    assert!(sandbox.path("app.profile").exists() && !sandbox.path("app/..profile").exists());
     sandbox.file("app.profile", b"{}");
     let hello = |line: &str| {
         let said = run(&sandbox, line);

@@ -900,13 +900,15 @@ fn programs_are_linked_though_another_one_is_not_there() {
         );
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), said), (Some(2), expected));
-        // A link to a link is the program, too.
-        let other = stage.path("other");
-        std::os::unix::fs::symlink(format!("{links}/tool"), &other).unwrap();
-        let mut other = Command::new(&other);
-        let other = other.arg("stat").env("PATH", &search);
-        let output = other.env("XDG_DATA_HOME", &data).output().unwrap();
-        assert_eq!(output.stdout, b"stat\n", "{output:?}");
+        // A link to a link is the program, too, also with the name of another program of PATH.
+        for name in ["other", "false"] {
+            let other = stage.path(name);
+            std::os::unix::fs::symlink(format!("{links}/tool"), &other).unwrap();
+            let mut other = Command::new(&other);
+            let other = other.arg("stat").env("PATH", format!("{search}:/usr/bin"));
+            let output = other.env("XDG_DATA_HOME", &data).output().unwrap();
+            assert_eq!(output.stdout, b"stat\n", "{output:?}");
+        }
     });
 }
 

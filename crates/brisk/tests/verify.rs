@@ -498,7 +498,7 @@ fn each_hash_tree_is_compared_and_what_could_not_be_is_said() {
     let said = place.brisk(&["verify", "a.img", "-q"]);
     let other = fs::read_to_string(place.path("a.img.roothash")).unwrap();
     let line = format!(
-        "a.img.roothash: the root hash {} is that of no hash tree of a.img; get the image again with both\n",
+        "a.img.roothash: the root hash {} is that of no hash tree of a.img: it was made for another image, or the tree is gone; get the image again with both, or if you have made it anew, remove the old root hash\n",
         other.trim_end()
     );
     assert!(said.code == Some(1) && said.out.contains(&line), "{said:?}");

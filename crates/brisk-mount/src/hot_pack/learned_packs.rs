@@ -348,7 +348,7 @@ impl LearnedPacks {
         let mut secret = [0; 32];
         File::open("/dev/urandom")?.read_exact(&mut secret)?;
         let new = format!("{TEMPORARY}{SECRET}-{}", getpid());
-        write_private(&self.reach(&new), &secret)?;
+        self.write_new(&new, &secret)?;
         // Another process may have made one meanwhile.
         let made = match linkat(&self.fd, &new, &self.fd, SECRET, AtFlags::empty()) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
@@ -699,8 +699,16 @@ impl LearnedPacks {
     /// Writes a small file in one step, for whoever reads it meanwhile. After a crash it may be empty.
     fn put(&self, name: &str, content: impl AsRef<[u8]>) -> io::Result<()> {
         let new = format!("{TEMPORARY}{name}-{}", getpid());
-        write_private(&self.reach(&new), content.as_ref())?;
+        self.write_new(&new, content.as_ref())?;
         Ok(renameat(&self.fd, &new, &self.fd, name)?)
+    }
+
+    /// Writes a file that gets its name later. On a full disk, nothing of it stays.
+    fn write_new(&self, new: &str, content: &[u8]) -> io::Result<()> {
+        write_private(&self.reach(new), content).or_else(|e| {
+            self.unlink(new)?;
+            Err(e)
+        })
     }
 
     fn unlink(&self, name: &str) -> io::Result<()> {

@@ -131,7 +131,11 @@ impl MeasuredCharges {
             }
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let file = openat(&self.fd, &temporary, flags, Mode::RUSR | Mode::WUSR)?;
-            File::from(file).write_all(text(charge).as_bytes())?;
+            let written = File::from(file).write_all(text(charge).as_bytes());
+            written.or_else(|e| {
+                unlinkat(&self.fd, &temporary, AtFlags::empty())?;
+                Err(e)
+            })?;
             Ok(renameat(&self.fd, &temporary, &self.fd, name)?)
         };
         write().map_err(|e| {

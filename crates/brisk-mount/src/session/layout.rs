@@ -88,11 +88,13 @@ impl Layout {
     pub(crate) fn finish(self, namespace: NamespaceKind) -> Result<(), Cause> {
         match self.mounts {
             ImageMounts::Places(layers) => {
-                let here = open_directory(Path::new("."))?;
-                layers
-                    .into_iter()
-                    .try_for_each(|layers| layers.cover(namespace))?;
-                fchdir(here).map_err(|e| Cause::io("go back to the working directory", e))?;
+                if !layers.is_empty() {
+                    let here = open_directory(Path::new("."))?;
+                    layers
+                        .into_iter()
+                        .try_for_each(|layers| layers.cover(namespace))?;
+                    fchdir(here).map_err(|e| Cause::io("go back to the working directory", e))?;
+                }
                 self.binds
                     .iter()
                     .try_for_each(|bind| bind.mount(&bind.target))

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::num::NonZero;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use brisk_image::codec::Bcj;
@@ -271,7 +271,7 @@ struct WrittenImage<'a> {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    let (started, at) = (Instant::now(), SystemTime::now());
+    let started = Instant::now();
     check_output(&args.output, "-o")?;
     check_no_input(&args.output, args.hot.inputs())?;
     let writer = args.writer()?;
@@ -311,7 +311,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         written.map_err(|e| args.advise(e))?
     };
     note(remove_stale_pack(&args.output)?.as_slice());
-    note(&faults_of_written(&args.output, &summary, at)?);
+    note(&faults_of_written(&args.output, &summary)?);
 
     report(&Written {
         output: &args.output,
@@ -324,23 +324,17 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// What to say of the image at `path`, which was written since `started`: why starts by its entry would fail, and what beside
+/// What to say of the image at `path`, which was written: why starts by its entry would fail, and what beside
 /// it is of another image.
-pub fn faults_of_written(
-    path: &Path,
-    summary: &Summary,
-    started: SystemTime,
-) -> anyhow::Result<Vec<String>> {
+pub fn faults_of_written(path: &Path, summary: &Summary) -> anyhow::Result<Vec<String>> {
     let image = Image::open(path)?;
     let of_entry = match image.entry_point()? {
         Some(entry) => faults_of(&image, &entry, image.recorded_place()?.as_deref())?,
         None => Vec::new(),
     };
-    let others = fault_of_place(&image)?.into_iter().chain(older_beside(
-        path,
-        started,
-        summary.verity.is_some(),
-    ));
+    let others = fault_of_place(&image)?
+        .into_iter()
+        .chain(older_beside(path, summary.verity.is_some()));
     Ok(of_entry.into_iter().chain(others).collect())
 }
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZero;
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use brisk_image::{Image, ImageWriter, Tree, TreeRules};
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 }
 
 fn repack(args: &Args) -> anyhow::Result<Answer> {
-    let (started, at) = (Instant::now(), SystemTime::now());
+    let started = Instant::now();
     check_output(&args.output, "-o")?;
     check_no_input(&args.output, args.hot.inputs())?;
     let asked = args.codec.writer(&args.layout)?;
@@ -140,7 +140,7 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
         false => pack_of_old_image(&args.image.image, &args.output),
     };
     let behind = (had_pack && !args.hot.is_given()).then(|| pack_left_behind(&args.output));
-    let faults = faults_of_written(&args.output, &summary, at)?;
+    let faults = faults_of_written(&args.output, &summary)?;
     let all = removed.into_iter().chain(left).chain(behind).chain(faults);
     all.for_each(note);
     report(&Written {

@@ -303,6 +303,12 @@ fn with_similar(
 fn default_output(args: &Args) -> PathBuf {
     let mut name = match (&args.image, &*args.trees) {
         (Some(image), _) => image.clone(),
+        // One without a name, as `.`, has the name of where it leads, and is not to get the profile into it.
+        (None, [tree]) if tree.file_name().is_none() => {
+            let found = tree.canonicalize().ok();
+            let found = found.filter(|found| found.file_name().is_some());
+            found.unwrap_or_else(|| PathBuf::from("trace"))
+        }
         // Without a slash at the end.
         (None, [tree]) => tree.components().collect(),
         (None, _) => PathBuf::from("trace"),

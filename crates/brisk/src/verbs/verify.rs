@@ -388,7 +388,8 @@ fn check_root_hashes(
         match trees.compared.iter_mut().find(of_root) {
             Some(tree) => tree.known_by = tree.known_by.take().or(Some(by)),
             None => wrong.push(format!(
-                "{by}: the root hash {root} is that of no hash tree of {}; get the image again with both",
+                "{by}: the root hash {root} is that of no hash tree of {}: it was made for another image, or the tree is gone; get \
+                 the image again with both, or if you have made it anew, remove the old root hash",
                 shown(path)
             )),
         }
