@@ -11,45 +11,42 @@ BRISK = target/$(PROFILE:dev=debug)/brisk
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/json,brisk-http/reqwest-middleware,$\
 brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-objects/uuid
 
-.PHONY: all launch-code compiler smoke smoke-tested demo test conformance bench figures launches proxy-figures index-figures objects-figures fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
+.PHONY: all starters compiler smoke smoke-tested demo check test conformance bench figures launches proxy-figures index-figures objects-figures fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # brisk and brisk-run are linked statically if there is a static C library. A cold launch then reads no library and no cache
 # of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
 archive = $(wildcard $(shell cc -print-file-name=$(1)))
-STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a),$(CURDIR)/lab/rustc)
-# Expanded for each command, because deps may have installed the C library just before. To cargo, an empty name is none.
-export RUSTC_WORKSPACE_WRAPPER = $(STATIC)
-# On x86-64, the code of brisk that runs at a start lies side by side, as this script has it from `make launch-code`
-# (crates/brisk/build.rs). With a linker that knows no such scripts: `make LAUNCH_CODE=`.
-ORDER = $(CURDIR)/crates/brisk/launch-code.ld
-LAUNCH_CODE = $(if $(filter x86_64,$(shell uname -m)),$(ORDER))
-export BRISK_LAUNCH_CODE = $(LAUNCH_CODE)
-# How the programs are linked, as lab/smoke has it.
-LINKED = $(if $(STATIC),static,dynamic) $(if $(LAUNCH_CODE),ordered,scattered)
-all: compiler
-	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk --bin brisk-run --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
+STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a))
+starter = $(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin $(1) $(if $(STATIC),-- -C target-feature=+crt-static)
+all: compiler starters
+	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
 
-# Finds anew which code of brisk runs at a start, for the next build. Needs root, on x86-64.
-launch-code: PLACE = target/launch-code
-launch-code: all
-	mkdir -p $(PLACE)
-	BRISK_LAUNCH_CODE= $(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin brisk -- -C strip=none -C link-arg=-Wl,-Map=$(CURDIR)/$(PLACE)/brisk.map
-	cp $(BRISK) $(BRISK)-run $(BRISK)-tools $(PLACE)
-	lab/launch-code $(PLACE)/brisk $(PLACE)/brisk.map $(ORDER)
+starters:
+	$(call starter,brisk)
+	$(call starter,brisk-run)
 
 # Tests what was built: starts programs with it.
 smoke: all
-	lab/smoke $(BRISK) $(LINKED) without-lzo
+	lab/smoke $(BRISK) $(if $(STATIC),static,dynamic) without-lzo
 
 # The same with what `make test` has built.
 smoke-tested:
-	lab/smoke target/debug/brisk $(LINKED) lzo
+	lab/smoke target/debug/brisk dynamic lzo
 
-# Traces a real program, packs it, starts it from the image, and measures how much faster that is.
+# Traces a real program, packs it, starts it from the image, and measures how much faster that is. Builds what the demo
+# starts, and not the proxy or the databases.
+demo: PROFILE = demo
 demo: deps
 	lab/demo --check
-	$(MAKE) all
+	$(MAKE) PROFILE=$(PROFILE) starters
+	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-lab --bin brisk-tools --bin brisk-lab
 	lab/demo $(BRISK)
+
+# What a change should pass before anything else: form, lints, and the tests that need neither root nor other programs.
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) test --workspace --locked --lib --bins $(EVERYTHING)
 
 # All tests, with all decoders and encoders. As root they mount real images. If a tool is missing, they name it.
 # Tests send signals to programs that they start. A shell that runs make in the background makes its children ignore some
