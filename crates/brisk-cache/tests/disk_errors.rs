@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,6 +53,14 @@ impl Disk {
         disk
     }
 
+    /// Lets each request be of one page of the image, which is written as a whole or not at all.
+    ///
+    /// The loop driver reports a write as done of which only the first pages had room (seen in Linux 6.18).
+    fn write_by_pages(&self) {
+        let name = self.device.strip_prefix("/dev/").unwrap();
+        fs::write(format!("/sys/block/{name}/queue/max_sectors_kb"), "4").unwrap();
+    }
+
     fn cut(&self, len: u64) {
         let image = OpenOptions::new().write(true).open(&self.image).unwrap();
         image.set_len(len).unwrap();
@@ -69,7 +78,53 @@ impl Drop for Disk {
     }
 }
 
-/// Lets the kernel forget the pages of these files.
+/// Files whose names, places and pages the kernel has as long as this lives, whoever drops its caches.
+#[derive(Default)]
+struct InMemory(Vec<(File, Option<Locked>)>);
+
+struct Locked {
+    at: *mut libc::c_void,
+    len: usize,
+}
+
+impl InMemory {
+    /// The name and the place.
+    fn keep_place(&mut self, path: &Path) {
+        self.0.push((File::open(path).unwrap(), None));
+    }
+
+    /// The pages, too.
+    fn keep_pages(&mut self, path: &Path) {
+        let file = File::open(path).unwrap();
+        let len = usize::try_from(file.metadata().unwrap().len()).unwrap();
+        // SAFETY: a new mapping takes no memory that is in use, and nobody reads it.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(at, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+        let locked = Locked { at, len };
+        // SAFETY: the range is that mapping.
+        let result = unsafe { libc::mlock(at, len) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        self.0.push((file, Some(locked)));
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // SAFETY: the range is a mapping that nobody else knows.
+        unsafe { libc::munmap(self.at, self.len) };
+    }
+}
+
+/// Lets the kernel forget the pages of these files. It keeps those that are mapped.
 fn forget(directory: &Path, wanted: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -174,6 +229,8 @@ fn where_files_are_read_an_error_of_the_disk_is_a_miss() {
     let home = home();
     let (tree, image) = (home.path().join("tree"), home.path().join("image"));
     drop(fill(&tree, Durability::Relaxed));
+    // Whether it is there is asked for by who fetches.
+    File::create(tree.join("flights")).unwrap();
     run(
         "mksquashfs",
         &[
@@ -191,11 +248,12 @@ fn where_files_are_read_an_error_of_the_disk_is_a_miss() {
     let options = CacheOptions::new().limit(48 << 20).segment_len(1 << 20);
     let cache = Cache::open(&disk.at, options).unwrap();
     assert!(!cache.stat().unwrap().mapped);
-    // The kernel has what says where files are, and the index.
+    // The kernel has what says where files are, and the index: an error of these is one of the look-up.
+    let mut in_memory = InMemory::default();
     for entry in fs::read_dir(&disk.at).unwrap() {
-        File::open(entry.unwrap().path()).unwrap();
+        in_memory.keep_place(&entry.unwrap().path());
     }
-    fs::read(disk.at.join("index")).unwrap();
+    in_memory.keep_pages(&disk.at.join("index"));
     disk.cut(4 << 20);
     let found = count(&cache);
     assert!(found < 90, "{found}: the disk did not fail");
@@ -244,6 +302,7 @@ fn a_disk_that_cannot_be_written_fails_the_insertion_and_keeps_what_was_promised
         ],
     );
     let disk = Disk::mount(image, home.path().join("at"), false);
+    disk.write_by_pages();
     let directory = disk.at.join("cache");
     let options = CacheOptions::new()
         .limit(48 << 20)
@@ -293,6 +352,8 @@ fn a_disk_that_cannot_be_written_fails_the_insertion_and_keeps_what_was_promised
     for n in 200..220u32 {
         insert(n).unwrap();
     }
+    // What it has mapped, the kernel would not forget.
+    drop(cache);
     forget(&directory, |path| !path.ends_with(".tag"));
     let fresh = Cache::open(&directory, options.clone()).unwrap();
     check(&fresh, "from the disk");
