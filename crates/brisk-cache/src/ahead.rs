@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use brisk_io::{LARGE_PAGE, cache_in_large_pages};
 
-use crate::insertion::FIRST_LEN;
+use crate::segment::FIRST_LEN;
 
 /// From this length on, a record is worth a large page.
 pub(crate) const LARGE: u64 = 16 << 10;

@@ -2,6 +2,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::about::About;
 use crate::clock::now;
 #[cfg(test)]
 use crate::disk::Disk;
@@ -26,15 +27,6 @@ use crate::store::Store;
 #[derive(Debug)]
 pub struct Cache {
     pub(crate) store: Arc<Store>,
-}
-
-/// What is stored beside a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct About {
-    /// The caller's name for the layout of the value. Who reads compares it with what it knows.
-    pub fingerprint: u64,
-    /// A number from 0 to 255. [`Cache::buckets`] has totals of each.
-    pub bucket: u16,
 }
 
 impl Cache {

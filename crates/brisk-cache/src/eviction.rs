@@ -9,7 +9,6 @@ use crate::format::UNIT;
 use crate::format::digest::Digest;
 use crate::format::slot::{Kind, Slot};
 use crate::index::{Found, is_full};
-use crate::insertion::TRIES;
 use crate::recovery::Aged;
 use crate::segment::{Reading, Segment, file_name};
 use crate::store::Store;
@@ -18,6 +17,9 @@ use crate::writer::{Locked, Wait};
 /// After so many bytes or so long, the lock is free for others.
 const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_TIME: Duration = Duration::from_millis(5);
+
+/// How often room is made for one value before it is given up: others may take the room meanwhile.
+pub(crate) const TRIES: usize = 8;
 
 /// What is left to do of an eviction.
 #[derive(Debug)]

@@ -20,9 +20,6 @@ use crate::store::{Process, Store};
 use crate::unfinished::Unfinished;
 use crate::writer::{Locked, Wait};
 
-/// An index of so many blocks and more, 4 MiB, is doubled while others write. A smaller one takes a few milliseconds.
-pub(crate) const LARGE: u32 = 64;
-
 /// The pause between two looks whether another has doubled the index.
 const PAUSE: Duration = Duration::from_millis(1);
 

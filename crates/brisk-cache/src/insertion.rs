@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::ahead::LARGE;
 use crate::clock::{Minute, now};
 use crate::directory::{FileId, segment_name, value_name};
+use crate::eviction::TRIES;
 use crate::format::digest::Digest;
 use crate::format::record::{HEADER, Layout, MOST_KEY, MOST_VALUE, encode_head};
 use crate::format::segment_header::{self, SegmentHeader};
@@ -15,16 +16,13 @@ use crate::format::{PAGE, UNIT};
 use crate::hit::Hit;
 use crate::index::{Place, is_full};
 use crate::random;
+use crate::segment::FIRST_LEN;
 use crate::store::Store;
 use crate::unfinished::Unfinished;
 use crate::writer::{Locked, Wait};
 
 /// Up to this many bytes, a record is copied together and written by one call.
 const GATHERED: usize = 64 << 10;
-/// The first length of a segment. It doubles.
-pub(crate) const FIRST_LEN: u64 = 1 << 20;
-/// How often room is made for one value before it is given up: others may take the room meanwhile.
-pub(crate) const TRIES: usize = 8;
 
 /// A value to insert.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zerocopy::byteorder::{self, BigEndian, LittleEndian};
 
-use crate::stored::{OFFSET, fold};
+use crate::fingerprint::{OFFSET, fold};
 use crate::{FlatTable, LargeTable, Text};
 
 /// A type whose layout is known to the compiler: a number that changes with the names, the order and the types of its fields.

@@ -96,6 +96,7 @@ extern crate self as brisk_cache;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod about;
 mod ahead;
 #[cfg(feature = "rkyv")]
 mod archives;
@@ -112,6 +113,7 @@ mod disk;
 mod entry;
 mod eviction;
 mod fences;
+mod fingerprint;
 mod first_look;
 mod flat_table;
 mod flight;
@@ -153,15 +155,17 @@ mod tests;
 
 pub use brisk_objects_derive::Layout;
 
+pub use about::About;
 #[cfg(feature = "rkyv")]
 pub use archives::{ArchivedHit, Archives};
 #[cfg(feature = "tokio")]
 pub use async_cache::AsyncCache;
-pub use cache::{About, Cache};
+pub use cache::Cache;
 pub use cached_code::CachedCode;
 pub use code_cache::{Check, CodeCache, CodeCacheOptions};
 pub use code_key::CodeKey;
 pub use entry::{Entries, Entry};
+pub use fingerprint::fingerprint;
 pub use flat_table::{FlatTable, FlatTableBuilder, Text};
 #[cfg(feature = "tokio")]
 pub use flight::Flight;
@@ -180,5 +184,5 @@ pub use owned_archive::{OwnedArchive, StoredArchive};
 pub use pending::{Pending, PendingReader};
 pub use pruning::Pruned;
 pub use stat::{BucketStat, CacheCounts, CacheStat};
-pub use stored::{Stored, StoredHit, fingerprint};
+pub use stored::{Stored, StoredHit};
 pub use value_parts::ValueParts;

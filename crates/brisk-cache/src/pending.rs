@@ -10,8 +10,9 @@ use crate::About;
 use crate::format::record::{ChunkChecks, Layout, WHOLE, encode_chunked_head};
 use crate::format::slot::Kind;
 use crate::format::{PAGE, UNIT};
-use crate::insertion::{FIRST_LEN, Instead, New, check_names, file_len};
+use crate::insertion::{Instead, New, check_names, file_len};
 use crate::random;
+use crate::segment::FIRST_LEN;
 use crate::store::Store;
 use crate::unfinished::Unfinished;
 

@@ -14,6 +14,9 @@ use crate::promise::Promise;
 use crate::source::Source;
 use crate::verified::Verified;
 
+/// The first length of a file with many records. It doubles.
+pub(crate) const FIRST_LEN: u64 = 1 << 20;
+
 /// A file with records, as long as it was when this was made.
 #[derive(Debug)]
 pub(crate) struct Segment {

@@ -24,6 +24,9 @@ use crate::promise::Promise;
 use crate::segment::{Reading, Segment, SegmentFile, file_name};
 use crate::writer::Writer;
 
+/// An index of so many blocks and more, 4 MiB, is doubled while others write. A smaller one takes a few milliseconds.
+const LARGE_INDEX: u32 = 64;
+
 /// What all parts of a handle use.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -177,7 +180,7 @@ impl Store {
             note_refused: AtomicU32::new(0),
             segment_len,
             most_shared: (segment_len / 4).min(1 << 20),
-            large_index: crate::growth::LARGE,
+            large_index: LARGE_INDEX,
             first_look,
             process: PerProcess::new(),
         })

@@ -67,7 +67,7 @@ use crate::{About, Cache, FlatTable, Hit, LargeTable, Layout, ValueParts};
 /// }
 /// ```
 pub trait Stored {
-    /// A number that changes with the layout: see [`fingerprint_of`](crate::fingerprint_of), and [`fingerprint`] for bytes that
+    /// A number that changes with the layout: see [`fingerprint_of`](crate::fingerprint_of), and [`fingerprint`](crate::fingerprint()) for bytes that
     /// are of no type.
     const FINGERPRINT: u64;
 
@@ -89,24 +89,6 @@ pub trait Stored {
     fn view_parts(value: ValueParts<'_>) -> io::Result<Option<Self::View<'_>>> {
         value.all().map(Self::view)
     }
-}
-
-/// The fingerprint of a layout that has this description (FNV-1a, 64 bits). Nothing compares the description with the layout:
-/// where the layout is that of a type, derive [`Layout`](crate::Layout).
-pub const fn fingerprint(description: &str) -> u64 {
-    fold(OFFSET, description.as_bytes())
-}
-
-/// What FNV-1a begins with.
-pub(crate) const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-
-pub(crate) const fn fold(mut hash: u64, bytes: &[u8]) -> u64 {
-    let mut at = 0;
-    while at < bytes.len() {
-        hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
-        at += 1;
-    }
-    hash
 }
 
 impl<R> Stored for FlatTable<'static, R>
@@ -227,7 +209,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::CacheOptions;
+    use crate::{CacheOptions, fingerprint};
 
     struct Old;
     struct New;
