@@ -9,10 +9,11 @@ use crate::format::UNIT;
 use crate::format::digest::Digest;
 use crate::format::slot::{Kind, Slot};
 use crate::index::{Found, is_full};
-use crate::recovery::Aged;
-use crate::segment::{Reading, Segment, file_name};
+use crate::lock::{Wait, with_lock};
+use crate::locked::Locked;
+use crate::recovery::files_ahead;
+use crate::segment::{Aged, Reading, Segment, file_name};
 use crate::store::Store;
-use crate::writer::{Locked, Wait};
 
 /// After so many bytes or so long, the lock is free for others.
 const BATCH_BYTES: u64 = 1 << 20;
@@ -108,7 +109,7 @@ impl Store {
     /// Removes the oldest files until they have so many bytes less. The active segment goes only if nothing else is left.
     /// Returns how many bytes are gone: 0 if that would not help.
     fn make_room_on_disk(&self, wanted: u64, why: io::ErrorKind) -> io::Result<u64> {
-        let bytes = || self.locked(Wait::Bounded, |locked| Ok(locked.state.bytes));
+        let bytes = || with_lock(self, Wait::Bounded, |locked| Ok(locked.state.bytes));
         let before = bytes()?;
         let free = self.directory.free()?;
         // What a filesystem takes for itself, such as maps of blocks, is a small part of what it gives.
@@ -126,7 +127,7 @@ impl Store {
         };
         match evict()? {
             0 => {
-                self.locked(Wait::Bounded, |locked| locked.close_active())?;
+                with_lock(self, Wait::Bounded, |locked| locked.close_active())?;
                 evict()
             }
             freed => Ok(freed),
@@ -136,11 +137,11 @@ impl Store {
     /// Does a part of an eviction with the lock. Returns whether something is left to do.
     pub(crate) fn evict_batch(&self, eviction: &mut Eviction, needed: u64) -> io::Result<bool> {
         loop {
-            let left = self.locked(Wait::Bounded, |locked| eviction.batch(locked, needed))?;
+            let left = with_lock(self, Wait::Bounded, |locked| eviction.batch(locked, needed))?;
             if !matches!(eviction.listing, Listing::Wanted) {
                 return Ok(left);
             }
-            eviction.listing = Listing::Ready(self.files_ahead()?);
+            eviction.listing = Listing::Ready(files_ahead(self)?);
         }
     }
 }

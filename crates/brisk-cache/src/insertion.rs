@@ -13,13 +13,15 @@ use crate::format::record::{HEADER, Layout, MOST_KEY, MOST_VALUE, encode_head};
 use crate::format::segment_header::{self, SegmentHeader};
 use crate::format::slot::{BUCKETS, Kind, Slot};
 use crate::format::{PAGE, UNIT};
+use crate::growth::double_index;
 use crate::hit::Hit;
 use crate::index::{Place, is_full};
+use crate::lock::{Wait, with_lock};
+use crate::locked::Locked;
 use crate::random;
 use crate::segment::FIRST_LEN;
 use crate::store::Store;
 use crate::unfinished::Unfinished;
-use crate::writer::{Locked, Wait};
 
 /// Up to this many bytes, a record is copied together and written by one call.
 const GATHERED: usize = 64 << 10;
@@ -189,7 +191,7 @@ impl Store {
         let mut waits = true;
         for _ in 0..TRIES {
             let outcome = self.with_room_on_disk(on_disk, || {
-                self.locked(Wait::Bounded, |locked| work(locked, waits))
+                with_lock(self, Wait::Bounded, |locked| work(locked, waits))
             });
             match outcome? {
                 Outcome::Done { crowded } => {
@@ -201,7 +203,7 @@ impl Store {
                 Outcome::Changed => return Ok(false),
                 Outcome::NoRoom(needed) => self.make_room(needed)?,
                 Outcome::Narrow(index) => {
-                    waits = self.with_room_on_disk(on_disk, || self.double_index(index))?;
+                    waits = self.with_room_on_disk(on_disk, || double_index(self, index))?;
                 }
             }
         }
@@ -240,7 +242,7 @@ impl Store {
         record: u64,
     ) -> io::Result<Prepared> {
         let room = layout.room().ok_or(io::ErrorKind::InvalidInput)?;
-        let sequence = self.locked(Wait::Bounded, |locked| Ok(locked.state.sequence))?;
+        let sequence = with_lock(self, Wait::Bounded, |locked| Ok(locked.state.sequence))?;
         let header = SegmentHeader {
             kind: Kind::Alone,
             number,

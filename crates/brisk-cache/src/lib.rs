@@ -128,7 +128,10 @@ mod inspection;
 mod known_damage;
 mod large_table;
 mod layout;
+mod lock;
+mod locked;
 mod lookup;
+mod new_index;
 mod options;
 #[cfg(feature = "rkyv")]
 mod owned_archive;

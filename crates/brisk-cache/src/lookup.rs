@@ -12,9 +12,9 @@ use crate::format::slot::Slot;
 use crate::hit::Hit;
 use crate::index::{Found, Index, is_lost};
 use crate::known_damage::Damaged;
+use crate::lock::{Wait, with_lock};
 use crate::segment::{Segment, expected};
 use crate::store::{Opened, Process, Store};
-use crate::writer::Wait;
 
 /// How often a slot or a record that is not right is read again before the lock is taken.
 const TRIES: usize = 3;
@@ -259,7 +259,7 @@ impl Store {
                 return Ok(true);
             }
             if *tries == TRIES + 1 {
-                let there = self.locked(Wait::Doubt, |locked| {
+                let there = with_lock(self, Wait::Doubt, |locked| {
                     Ok(matches!(locked.index.find(digest)?, Found::Slot(..)))
                 });
                 // Who cannot lock sees no more than it has seen.
@@ -300,7 +300,7 @@ impl Store {
     /// Notes a use if nobody else is writing. Otherwise the next use notes it.
     #[cold]
     fn try_note_use(&self, slot: &Slot) {
-        let Err(e) = self.locked(Wait::No, |locked| locked.note_use(slot)) else {
+        let Err(e) = with_lock(self, Wait::No, |locked| locked.note_use(slot)) else {
             return;
         };
         self.counters.unnoted.add(1);

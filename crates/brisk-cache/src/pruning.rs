@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use crate::Cache;
 use crate::clock::{age, now};
 use crate::directory::FileId;
+use crate::lock::{Wait, with_lock};
+use crate::locked::Locked;
 use crate::store::Store;
-use crate::writer::{Locked, Wait};
 
 /// After so long, the lock is free for others.
 const BATCH_TIME: Duration = Duration::from_millis(5);
@@ -41,7 +42,7 @@ impl Cache {
     pub fn prune(&self) -> io::Result<Pruned> {
         let store = &self.store;
         let evicted = store.counters.evicted.get();
-        let bytes = || store.locked(Wait::Bounded, |locked| locked.count_bytes());
+        let bytes = || with_lock(store, Wait::Bounded, |locked| locked.count_bytes());
         let bytes_before = bytes()?;
         let expired = store.remove_expired()?;
         if bytes()? > store.options.limit {
@@ -49,7 +50,7 @@ impl Cache {
             store.make_room(1)?;
         }
         if bytes()? > store.options.limit {
-            store.locked(Wait::Bounded, |locked| {
+            with_lock(store, Wait::Bounded, |locked| {
                 locked.state.active = 0;
                 locked.save()
             })?;
@@ -104,7 +105,7 @@ impl Store {
         };
         let mut removed = 0;
         let mut walk = Walk::default();
-        while self.locked(Wait::Bounded, |locked| {
+        while with_lock(self, Wait::Bounded, |locked| {
             let left = walk.batch(locked, |locked, number| {
                 for (at, slot) in locked.index.block(number)? {
                     if age(now(), slot.written) <= allowed {

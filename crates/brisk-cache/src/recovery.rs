@@ -13,9 +13,10 @@ use crate::format::record::HEADER;
 use crate::format::segment_header::{self, SegmentHeader};
 use crate::format::slot::{BUCKETS, Kind};
 use crate::index::Index;
-use crate::segment::file_name;
+use crate::locked::Locked;
+use crate::segment::{Aged, file_name};
 use crate::store::Store;
-use crate::writer::{Locked, Total};
+use crate::writer::Total;
 
 /// The entries of each bucket.
 pub(crate) fn totals_of(index: &Index) -> io::Result<Vec<Total>> {
@@ -31,68 +32,47 @@ pub(crate) fn totals_of(index: &Index) -> io::Result<Vec<Total>> {
     Ok(totals)
 }
 
-/// A file with records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Aged {
-    /// 0 if the file does not say.
-    pub(crate) sequence: u64,
-    pub(crate) number: u64,
-    pub(crate) len: u64,
-    pub(crate) alone: bool,
+/// The files with records, by their numbers. For who then lists them with the lock, and shall not keep it for long.
+pub(crate) fn files_ahead(store: &Store) -> io::Result<HashMap<u64, Aged>> {
+    let listed = store.directory.list()?;
+    let aged = |listed| aged(store, listed, &HashMap::new());
+    let files = listed.iter().filter_map(aged);
+    Ok(files.map(|file| (file.number, file)).collect())
 }
 
-impl Aged {
-    pub(crate) fn kind(&self) -> Kind {
-        match self.alone {
-            true => Kind::Alone,
-            false => Kind::Shared,
-        }
-    }
+/// None if it is no file with records.
+fn aged(store: &Store, listed: &Listed, known: &HashMap<u64, Aged>) -> Option<Aged> {
+    let (number, alone) = match listed.name {
+        Name::Segment(number) => (number, false),
+        Name::Value(number) => (number, true),
+        Name::Unfinished(_) | Name::Index | Name::Small => return None,
+    };
+    let sequence = match known.get(&number) {
+        Some(known) => known.sequence,
+        None => sequence_of(store, number, alone),
+    };
+    Some(Aged {
+        sequence,
+        number,
+        len: listed.len,
+        alone,
+    })
 }
 
-impl Store {
-    /// The files with records, by their numbers. For who then lists them with the lock, and shall not keep it for long.
-    pub(crate) fn files_ahead(&self) -> io::Result<HashMap<u64, Aged>> {
-        let listed = self.directory.list()?;
-        let aged = |listed| self.aged(listed, &HashMap::new());
-        let files = listed.iter().filter_map(aged);
-        Ok(files.map(|file| (file.number, file)).collect())
-    }
-
-    /// None if it is no file with records.
-    fn aged(&self, listed: &Listed, known: &HashMap<u64, Aged>) -> Option<Aged> {
-        let (number, alone) = match listed.name {
-            Name::Segment(number) => (number, false),
-            Name::Value(number) => (number, true),
-            Name::Unfinished(_) | Name::Index | Name::Small => return None,
-        };
-        let sequence = match known.get(&number) {
-            Some(known) => known.sequence,
-            None => self.sequence_of(number, alone),
-        };
-        Some(Aged {
-            sequence,
-            number,
-            len: listed.len,
-            alone,
-        })
-    }
-
-    /// When the file was begun. 0 if its header does not say: then it goes first.
-    fn sequence_of(&self, number: u64, alone: bool) -> u64 {
-        #[cfg(test)]
-        tests::note_header(self);
-        let kind = if alone { Kind::Alone } else { Kind::Shared };
-        let opened = self
-            .directory
-            .file(&file_name(kind, number), OFlags::RDONLY);
-        let mut header = [0; segment_header::LEN];
-        let read = opened.ok().flatten().is_some_and(|(file, _)| {
-            brisk_io::ByteSource::read_exact_bytes_at(&file, 0, &mut header).is_ok()
-        });
-        let header = SegmentHeader::parse(&header).filter(|_| read);
-        header.map_or(0, |header| header.sequence)
-    }
+/// When the file was begun. 0 if its header does not say: then it goes first.
+fn sequence_of(store: &Store, number: u64, alone: bool) -> u64 {
+    #[cfg(test)]
+    tests::note_header(store);
+    let kind = if alone { Kind::Alone } else { Kind::Shared };
+    let opened = store
+        .directory
+        .file(&file_name(kind, number), OFlags::RDONLY);
+    let mut header = [0; segment_header::LEN];
+    let read = opened.ok().flatten().is_some_and(|(file, _)| {
+        brisk_io::ByteSource::read_exact_bytes_at(&file, 0, &mut header).is_ok()
+    });
+    let header = SegmentHeader::parse(&header).filter(|_| read);
+    header.map_or(0, |header| header.sequence)
 }
 
 impl Locked<'_> {
@@ -156,7 +136,7 @@ impl Locked<'_> {
         self.files_but(&HashMap::new())
     }
 
-    /// The same, without asking those files that are known, by their numbers: [`Store::files_ahead`].
+    /// The same, without asking those files that are known, by their numbers: [`files_ahead`].
     pub(crate) fn files_but(&mut self, known: &HashMap<u64, Aged>) -> io::Result<Vec<Aged>> {
         let mut files = Vec::new();
         let mut bytes = 0u64;
@@ -168,7 +148,7 @@ impl Locked<'_> {
         for listed in self.store.directory.list_but(len_of)? {
             match listed.name {
                 Name::Segment(_) | Name::Value(_) => {
-                    files.extend(self.store.aged(&listed, known));
+                    files.extend(aged(self.store, &listed, known));
                 }
                 Name::Unfinished(number) if self.remove_if_left(&unfinished_name(number))? => {
                     continue;

@@ -52,6 +52,25 @@ pub(crate) fn file_name(kind: Kind, number: u64) -> String {
     }
 }
 
+/// A file with records, in a list of the oldest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Aged {
+    /// 0 if the file does not say.
+    pub(crate) sequence: u64,
+    pub(crate) number: u64,
+    pub(crate) len: u64,
+    pub(crate) alone: bool,
+}
+
+impl Aged {
+    pub(crate) fn kind(&self) -> Kind {
+        match self.alone {
+            true => Kind::Alone,
+            false => Kind::Shared,
+        }
+    }
+}
+
 /// The file of a segment, of which nothing was read.
 #[derive(Debug)]
 pub(crate) struct SegmentFile {

@@ -3,8 +3,9 @@ use std::io;
 
 use crate::directory::Name;
 use crate::format::slot::{BUCKETS, WAYS};
+use crate::lock::{Wait, with_lock};
 use crate::store::Store;
-use crate::writer::{Total, Wait};
+use crate::writer::Total;
 
 /// What is in a cache, and what happened through a handle.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -143,7 +144,7 @@ impl Store {
 
     /// The buckets that have entries.
     pub(crate) fn buckets(&self) -> io::Result<Vec<BucketStat>> {
-        let totals: Vec<Total> = match self.locked(Wait::Bounded, |locked| {
+        let totals: Vec<Total> = match with_lock(self, Wait::Bounded, |locked| {
             Ok((0..BUCKETS).map(|bucket| locked.total(bucket)).collect())
         }) {
             Ok(totals) => totals,

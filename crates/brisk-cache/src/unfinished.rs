@@ -7,9 +7,9 @@ use brisk_io::UnsharedFile;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::directory::unfinished_name;
+use crate::lock::{Wait, with_lock};
 use crate::random;
 use crate::store::Store;
-use crate::writer::Wait;
 
 /// A file that is being written, without its final name. It goes when this is dropped, and when its writer is killed.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Unfinished {
         if let Some(file) = store.disk.create_unnamed(&store.directory)? {
             return of(file, None);
         }
-        store.locked(Wait::Bounded, |_| {
+        with_lock(store, Wait::Bounded, |_| {
             let name = unfinished_name(number);
             let file = store.disk.create(&store.directory, &name)?;
             let made = of(file, Some(name))?;

@@ -2,18 +2,17 @@
 
 use std::io;
 
-use crate::clock::now;
 use crate::directory::{Name, segment_name, unfinished_name, value_name};
-use crate::format::digest::Digest;
-use crate::format::slot::{BUCKETS, Kind, Slot};
+use crate::format::slot::{BUCKETS, Kind};
 use crate::index::Place;
+use crate::lock::{Wait, with_lock};
 use crate::store::Store;
-use crate::writer::{Locked, Total, Wait};
+use crate::writer::Total;
 
 impl Store {
     /// Notes that a key is used now. Returns whether it was there.
     pub(crate) fn update_use(&self, key: &[u8]) -> io::Result<bool> {
-        self.locked(Wait::Bounded, |locked| {
+        with_lock(self, Wait::Bounded, |locked| {
             match locked.index.place_for(locked.digest(key))? {
                 Place::Same(_, slot) => locked.note_use(&slot).map(|()| true),
                 Place::Free(_) | Place::Full(..) => Ok(false),
@@ -23,7 +22,7 @@ impl Store {
 
     /// Removes a key. Returns whether it was there. It is gone from the disk, too, when this returns.
     pub(crate) fn remove(&self, key: &[u8]) -> io::Result<bool> {
-        self.locked(Wait::Bounded, |locked| {
+        with_lock(self, Wait::Bounded, |locked| {
             let Place::Same(at, slot) = locked.index.place_for(locked.digest(key))? else {
                 // It may have been evicted, and that may not be on the disk.
                 locked.sync_index()?;
@@ -41,7 +40,7 @@ impl Store {
 
     /// Removes everything. It is gone from the disk, too, when this returns.
     pub(crate) fn clear(&self) -> io::Result<()> {
-        self.locked(Wait::Bounded, |locked| {
+        with_lock(self, Wait::Bounded, |locked| {
             // From here on, a killed writer leaves a ledger that has no active segment.
             locked.state.active = 0;
             locked.begin_files()?;
@@ -65,30 +64,5 @@ impl Store {
             locked.save_totals(&vec![Total::default(); usize::from(BUCKETS)])?;
             locked.end_files()
         })
-    }
-}
-
-impl Locked<'_> {
-    pub(crate) fn digest(&self, key: &[u8]) -> Digest {
-        Digest::of(self.index.header.seed, key)
-    }
-
-    /// Notes a use of the record that a slot named, if the slot still names it.
-    pub(crate) fn note_use(&mut self, slot: &Slot) -> io::Result<()> {
-        let Place::Same(at, present) = self.index.place_for(slot.digest)? else {
-            return Ok(());
-        };
-        if !present.names_the_record_of(slot) {
-            return Ok(());
-        }
-        let minute = now();
-        let noted = Slot {
-            used: minute,
-            // A time of the future is a mistake of a clock.
-            written: present.written.min(minute),
-            touched: true,
-            ..present
-        };
-        self.write_slot(at, &noted)
     }
 }

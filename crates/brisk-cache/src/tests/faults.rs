@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use super::{get, home, insert, named, small, value};
 use crate::directory::{Directory, Name};
 use crate::disk::{Disk, RealDisk};
+use crate::lock::{Wait, with_lock};
+use crate::locked::Locked;
 use crate::lookup::Patience;
 use crate::store::Store;
 use crate::{About, Cache, CacheOptions, Durability};
@@ -141,31 +143,29 @@ fn fill(cache: &Cache) -> u64 {
 
 /// Whether all files are found and counted, after a writer that did not come to its end.
 fn assert_tidy(cache: &Cache, when: &str) {
-    cache
-        .store
-        .locked(crate::writer::Wait::Bounded, |locked| {
-            let named = named(locked)?;
-            let mut bytes = 0;
-            for listed in locked.store.directory.list()? {
-                bytes += listed.len;
-                match listed.name {
-                    Name::Value(number) => {
-                        assert!(named.contains(&number), "{when}: {number:x}");
-                    }
-                    Name::Unfinished(number) => panic!("{when}: {number:x} is unfinished"),
-                    // A segment whose records were all replaced goes in its turn.
-                    Name::Segment(_) | Name::Index | Name::Small => {}
+    with_lock(&cache.store, Wait::Bounded, |locked| {
+        let named = named(locked)?;
+        let mut bytes = 0;
+        for listed in locked.store.directory.list()? {
+            bytes += listed.len;
+            match listed.name {
+                Name::Value(number) => {
+                    assert!(named.contains(&number), "{when}: {number:x}");
                 }
+                Name::Unfinished(number) => panic!("{when}: {number:x} is unfinished"),
+                // A segment whose records were all replaced goes in its turn.
+                Name::Segment(_) | Name::Index | Name::Small => {}
             }
-            assert!(
-                bytes <= locked.state.bytes,
-                "{when}: {bytes}, {:?}",
-                locked.state
-            );
-            assert!(!locked.state.unsettled, "{when}");
-            Ok(())
-        })
-        .unwrap();
+        }
+        assert!(
+            bytes <= locked.state.bytes,
+            "{when}: {bytes}, {:?}",
+            locked.state
+        );
+        assert!(!locked.state.unsettled, "{when}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// Lets a writer fail at each call while it does `work`, which is repeated until nothing fails. Another handle, which was
@@ -492,8 +492,8 @@ fn a_segment_that_could_not_be_written_back_is_closed() {
     disk.fails_to_sync.store(true, Ordering::SeqCst);
     let e = insert(&cache, 10, &value(10, 0, 500)).unwrap_err();
     assert_eq!(e.raw_os_error(), Some(libc::EIO), "{e}");
-    let active = |locked: &mut crate::writer::Locked<'_>| Ok(locked.state.active);
-    let active = cache.store.locked(crate::writer::Wait::Bounded, active);
+    let active = |locked: &mut Locked<'_>| Ok(locked.state.active);
+    let active = with_lock(&cache.store, Wait::Bounded, active);
     assert_eq!(active.unwrap(), 0);
     // Whoever writes next begins another one, and all append to that.
     insert(&other, 11, &value(11, 0, 500)).unwrap();

@@ -15,8 +15,10 @@ use crate::format::digest::Digest;
 use crate::format::index_header::SLOTS_AT;
 use crate::format::ledger_state::{self, LedgerState};
 use crate::format::slot::{self, Kind, Slot};
+use crate::lock::{Wait, with_lock};
+use crate::locked::Locked;
 use crate::lookup::Patience;
-use crate::writer::{Wait, home_of};
+use crate::writer::home_of;
 use crate::{Cache, CacheCounts, CacheOptions, Durability};
 
 /// The values of these keys have files of their own.
@@ -270,7 +272,7 @@ fn freed(cache: &Cache) -> u64 {
 
 /// The index, which digest is at which offset of it, and its seed.
 fn slots_of(cache: &Cache) -> ((FileId, BTreeMap<u64, Digest>), u64) {
-    let look = |locked: &mut crate::writer::Locked<'_>| {
+    let look = |locked: &mut Locked<'_>| {
         let mut slots = BTreeMap::new();
         for number in 0..locked.index.header.blocks {
             let block = locked.index.block(number)?;
@@ -278,7 +280,7 @@ fn slots_of(cache: &Cache) -> ((FileId, BTreeMap<u64, Digest>), u64) {
         }
         Ok(((locked.index.id, slots), locked.index.header.seed))
     };
-    cache.store.locked(Wait::Bounded, look).unwrap()
+    with_lock(&cache.store, Wait::Bounded, look).unwrap()
 }
 
 /// At which calls which digests lost their slots, in the index that had the name then.
@@ -468,7 +470,7 @@ impl State<'_> {
     /// Each file is one that a slot names or that is appended to, and is counted.
     fn is_tidy(&self, cache: &Cache) {
         let when = self.when();
-        let look = |locked: &mut crate::writer::Locked<'_>| {
+        let look = |locked: &mut Locked<'_>| {
             assert!(!locked.state.unsettled, "{when}");
             let mut named = named(locked)?;
             named.insert(locked.state.active);
@@ -490,7 +492,7 @@ impl State<'_> {
             assert!(right, "{when}: {bytes} bytes, {counted} are counted");
             Ok(())
         };
-        cache.store.locked(Wait::Bounded, look).unwrap();
+        with_lock(&cache.store, Wait::Bounded, look).unwrap();
     }
 }
 

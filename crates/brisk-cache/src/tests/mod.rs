@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::Disk;
+use crate::locked::Locked;
 use crate::store::Store;
-use crate::writer::Locked;
 use crate::{About, Cache, CacheOptions};
 
 /// A cache whose index is doubled while others write, however small it is.

@@ -17,6 +17,8 @@ use crate::format::digest::Digest;
 use crate::format::index_header::tests::of_version;
 use crate::format::slot::FREE;
 use crate::index::{Found, Place};
+use crate::lock::{Wait, with_lock};
+use crate::locked::Locked;
 use crate::store::tests::BEFORE_OPENING;
 use crate::{About, Cache, CacheOptions};
 
@@ -75,15 +77,13 @@ fn a_slot_that_is_being_written_is_read_again() {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            writer
-                .store
-                .locked(crate::writer::Wait::Bounded, |_| {
-                    std::thread::sleep(Duration::from_millis(100));
-                    writer.write_bytes_of_slot(at, &whole);
-                    done.store(true, Ordering::SeqCst);
-                    Ok(())
-                })
-                .unwrap();
+            with_lock(&writer.store, Wait::Bounded, |_| {
+                std::thread::sleep(Duration::from_millis(100));
+                writer.write_bytes_of_slot(at, &whole);
+                done.store(true, Ordering::SeqCst);
+                Ok(())
+            })
+            .unwrap();
         });
         std::thread::sleep(Duration::from_millis(20));
         // It waits for the lock, and then the slot is whole.
@@ -144,7 +144,7 @@ fn who_finds_damage_waits_for_the_lock_no_longer_than_a_second() {
     let mut half = slot.encode(writer.seed());
     half[40..48].fill(0xAA);
     writer.write_bytes_of_slot(at, &half);
-    let locked = writer.store.locked(crate::writer::Wait::Bounded, |_| {
+    let locked = with_lock(&writer.store, Wait::Bounded, |_| {
         assert_eq!(get(&reader, 1), None);
         Ok(())
     });
@@ -242,9 +242,7 @@ fn a_key_whose_segment_is_evicted_before_it_is_opened_is_looked_up_once_more() {
         assert_eq!(get(&reader, 1_000), None);
         let evicting = writer.clone();
         BEFORE_OPENING.set(Some(Box::new(move || {
-            let spare = evicting
-                .store
-                .locked(crate::writer::Wait::Bounded, |locked| locked.spare());
+            let spare = with_lock(&evicting.store, Wait::Bounded, |locked| locked.spare());
             evicting.store.make_room(spare.unwrap() + 1).unwrap();
         })));
         let found = get(&reader, 1);
@@ -398,12 +396,10 @@ fn a_note_of_use_that_comes_after_its_record_was_replaced_changes_nothing() {
     let (_, before) = cache.slot_of(1);
     insert(&cache, 1, b"new").unwrap();
     // A note of use of the old record comes too late.
-    cache
-        .store
-        .locked(crate::writer::Wait::Bounded, |locked| {
-            locked.note_use(&before)
-        })
-        .unwrap();
+    with_lock(&cache.store, Wait::Bounded, |locked| {
+        locked.note_use(&before)
+    })
+    .unwrap();
     let (_, now) = cache.slot_of(1);
     assert_eq!(get(&cache, 1).unwrap(), b"new");
     assert!(!now.touched, "the use was of another record");
@@ -544,14 +540,10 @@ fn of_full_sets_at_the_limit_the_entry_that_was_not_used_for_longest_goes() {
     let keys: Vec<u64> = (0..).filter(|key| sets(key) == full).take(18).collect();
     // Not too many bytes for another segment, but for an index of twice the size.
     FAKE.set(Some(BEGIN));
-    let has_room = |locked: &mut crate::writer::Locked<'_>| Ok(locked.doubled()?.is_some());
+    let has_room = |locked: &mut Locked<'_>| Ok(locked.doubled()?.is_some());
     let others = (1 << 40..).filter(|key| !sets(key).iter().any(|set| full.contains(set)));
     for key in others {
-        if !cache
-            .store
-            .locked(crate::writer::Wait::Bounded, has_room)
-            .unwrap()
-        {
+        if !with_lock(&cache.store, Wait::Bounded, has_room).unwrap() {
             break;
         }
         insert(&cache, key, &[0; 10_000]).unwrap();
@@ -677,9 +669,7 @@ fn an_unfinished_file_is_not_removed_before_its_writer_has_locked_it() {
         // Another process that removes what nobody writes: it comes when the file is there, and has no lock yet.
         let options = small().write_wait(Duration::from_millis(50));
         let other = Cache::open(&path, options).unwrap();
-        let removed = other
-            .store
-            .locked(crate::writer::Wait::Bounded, |locked| locked.files());
+        let removed = with_lock(&other.store, Wait::Bounded, |locked| locked.files());
         assert_eq!(removed.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
         seen.store(true, Ordering::SeqCst);
     });
@@ -748,7 +738,7 @@ fn a_writer_whose_files_were_removed_by_hand_writes_where_others_find_it() {
             assert_eq!(get(&cache, key).as_deref(), Some(&b"after"[..]), "{key}");
         }
         assert_eq!((get(&cache, 1), other.counts().damaged), (None, 0));
-        let locked = other.store.locked(crate::writer::Wait::Bounded, |_| {
+        let locked = with_lock(&other.store, Wait::Bounded, |_| {
             Ok(insert(&cache, 5, b"beside the other"))
         });
         let e = locked.unwrap().unwrap_err();
@@ -1078,7 +1068,11 @@ fn who_waits_for_another_that_doubles_the_index_waits_no_longer_when_it_is_doubl
     let (flights, _) = cache.store.directory.open_or_create("flights").unwrap();
     assert!(brisk_io::try_lock_byte(&flights, 1 << 62).unwrap());
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || sender.send(cache.store.double_index(narrow)).unwrap());
+    std::thread::spawn(move || {
+        sender
+            .send(crate::growth::double_index(&cache.store, narrow))
+            .unwrap();
+    });
     let doubled = receiver.recv_timeout(Duration::from_secs(60)).unwrap();
     assert!(doubled.unwrap());
     assert_ne!(index(&other), narrow);
@@ -1091,11 +1085,8 @@ fn a_value_that_arrives_in_a_file_with_a_name_stays_until_its_writer_is_killed()
     insert(&cache, 1, b"one").unwrap();
     let unfinished = || cache.stat().unwrap().unfinished;
     let count_files = || {
-        let counted = |locked: &mut crate::writer::Locked<'_>| locked.files().map(drop);
-        cache
-            .store
-            .locked(crate::writer::Wait::Bounded, counted)
-            .unwrap();
+        let counted = |locked: &mut Locked<'_>| locked.files().map(drop);
+        with_lock(&cache.store, Wait::Bounded, counted).unwrap();
         unfinished()
     };
     let mut own = cache.pending(Some(300_000)).unwrap();
@@ -1169,9 +1160,7 @@ fn a_writer_that_waits_too_long_says_so() {
     let home = home();
     let options = small().write_wait(Duration::from_millis(50));
     let (holder, waiter) = (mapped(home.path(), small()), mapped(home.path(), options));
-    holder
-        .store
-        .locked(crate::writer::Wait::Bounded, |_| {
+    with_lock(&holder.store, Wait::Bounded, |_| {
             let e = insert(&waiter, 1, b"one").unwrap_err();
             assert_eq!(e.kind(), std::io::ErrorKind::TimedOut);
             let text = e.to_string();

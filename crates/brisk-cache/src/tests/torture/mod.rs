@@ -28,9 +28,10 @@ use self::watching_disk::WatchingDisk;
 use self::worker::{ALL, KEYS, Life, Message, Reports, What, key, number_of};
 use crate::directory::Name;
 use crate::format::digest::Digest;
+use crate::lock::{Wait, with_lock};
+use crate::locked::Locked;
 use crate::promise::Promise;
 use crate::store::Store;
-use crate::writer::{Locked, Wait};
 use crate::{Cache, CacheOptions};
 
 const WORKERS: u64 = 8;
@@ -375,9 +376,7 @@ impl Torture<'_> {
             .unwrap(),
         );
         loop {
-            let done = cache
-                .store
-                .locked(Wait::No, |locked| Ok(work(self, locked)));
+            let done = with_lock(&cache.store, Wait::No, |locked| Ok(work(self, locked)));
             match done {
                 Ok(done) => return done,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
