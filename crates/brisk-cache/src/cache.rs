@@ -3,6 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::about::About;
+use crate::append::New;
 use crate::clock::now;
 #[cfg(test)]
 use crate::disk::Disk;
@@ -13,7 +14,7 @@ use crate::flight::Flight;
 use crate::flight::Turn;
 use crate::format::record::Record;
 use crate::hit::Hit;
-use crate::insertion::{Instead, New};
+use crate::insertion::Instead;
 use crate::lookup::{Long, Patience};
 use crate::options::CacheOptions;
 use crate::pending::Pending;
@@ -177,7 +178,7 @@ impl Cache {
         about: About,
     ) -> io::Result<bool> {
         self.store
-            .insert_instead(new(key, value, about), Instead::Of(before))
+            .insert_instead(new(key, value, about), Instead::Of(before.map(Hit::record)))
     }
 
     /// Begins a value that is stored piece by piece, as it arrives. The key is only needed at the end.

@@ -3,8 +3,6 @@
 //! A mapping takes longer than several reads: to make it, and to touch its first page. So a program that asks for one
 //! value gets a copy of it. Who asks again has more questions, and gets mappings.
 
-use std::sync::Mutex;
-
 use brisk_io::ByteSource;
 
 use crate::clock::{Minute, now};
@@ -12,31 +10,12 @@ use crate::format::UNIT;
 use crate::format::record::{Record, Unchecked, WHOLE};
 use crate::format::segment_header::{self, SegmentHeader};
 use crate::format::slot::{Kind, Slot};
-use crate::index::{Found, IndexFile};
+use crate::index::Found;
 use crate::segment::{SegmentFile, expected};
 use crate::store::Store;
 
 /// The longest record that is read. A longer one has chunks, and is checked as it is touched.
 const LONGEST: usize = WHOLE + 1024;
-
-/// What a first look has opened, for who asks again.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    pub(crate) index: Option<IndexFile>,
-    pub(crate) segment: Option<SegmentFile>,
-}
-
-/// The files of a handle until it maps them.
-///
-/// Nobody waits for the lock: a child that was forked would wait for ever for a thread that it does not have.
-#[derive(Debug)]
-pub(crate) struct FirstLook(Mutex<State>);
-
-#[derive(Debug)]
-struct State {
-    kept: Kept,
-    is_over: bool,
-}
 
 /// What was found at once.
 pub(crate) enum Answer {
@@ -45,37 +24,11 @@ pub(crate) enum Answer {
     Miss,
 }
 
-impl FirstLook {
-    /// With the index, if there is one.
-    pub(crate) fn new(index: Option<IndexFile>) -> Self {
-        let kept = Kept {
-            index,
-            segment: None,
-        };
-        Self(Mutex::new(State {
-            kept,
-            is_over: false,
-        }))
-    }
-
-    /// What it has opened. From now on, nobody looks like this.
-    pub(crate) fn end(&self) -> Kept {
-        let Ok(mut state) = self.0.try_lock() else {
-            return Kept::default();
-        };
-        state.is_over = true;
-        std::mem::take(&mut state.kept)
-    }
-}
-
 impl Store {
     /// Copies the record of a key into `buf`. None if this was asked before, or if anything is not as usual: then the
     /// usual way finds out what it is.
     pub(crate) fn look_first(&self, key: &[u8], buf: &mut Vec<u8>) -> Option<Answer> {
-        let mut state = self.first_look.0.try_lock().ok()?;
-        if std::mem::replace(&mut state.is_over, true) {
-            return None;
-        }
+        let mut state = self.first_files.begin()?;
         let (found, old_before) = state.kept.index.as_ref()?.find(key).ok()??;
         let slot = match found {
             Found::Slot(_, slot) => slot,

@@ -10,7 +10,6 @@ use brisk_io::ByteSource;
 use crate::clock::{Minute, time_of};
 use crate::format::UNIT;
 use crate::format::record::Record;
-use crate::format::slot::Slot;
 use crate::segment::Segment;
 use crate::value_parts::ValueParts;
 
@@ -161,13 +160,13 @@ impl Hit {
         }
     }
 
-    /// Whether a slot names the record of this, or one of the same segment with the same bytes.
-    pub(crate) fn is_named_by(&self, slot: &Slot) -> bool {
+    /// The record, and its first bytes.
+    pub(crate) fn record(&self) -> (&Record, &[u8]) {
         let head = match &self.held {
             Held::Unread(unread) => &unread.head,
             _ => self.record_bytes(),
         };
-        self.record.is_named_by(slot, head)
+        (&self.record, head)
     }
 
     #[inline]

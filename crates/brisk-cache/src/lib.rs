@@ -98,6 +98,7 @@ struct Readme;
 
 mod about;
 mod ahead;
+mod append;
 #[cfg(feature = "rkyv")]
 mod archives;
 #[cfg(feature = "tokio")]
@@ -114,6 +115,7 @@ mod entry;
 mod eviction;
 mod fences;
 mod fingerprint;
+mod first_files;
 mod first_look;
 mod flat_table;
 mod flight;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::clock::{Minute, age, now};
+use crate::clock::now;
 use crate::first_look::Answer;
 use crate::format::digest::Digest;
 use crate::format::record::{Record, Unchecked, Wrong};
@@ -18,12 +18,6 @@ use crate::store::{Opened, Process, Store};
 
 /// How often a slot or a record that is not right is read again before the lock is taken.
 const TRIES: usize = 3;
-
-/// A note of use is due, too, for an entry that was written this long in the future.
-const FUTURE: Minute = 24 * 60;
-
-/// How many minutes nobody tries to note a use after that was refused: the directory can only be read, or is gone.
-const REFUSED: Minute = 60;
 
 /// What has more room than this is long.
 const LONG: usize = 64 * 1024;
@@ -271,30 +265,6 @@ impl Store {
         }
         self.counters.damaged.add(1);
         Ok(false)
-    }
-
-    #[inline]
-    pub(crate) fn is_expired(&self, slot: &Slot, minute: Minute) -> bool {
-        let allowed = self.options.max_age;
-        allowed.is_some_and(|allowed| age(minute, slot.written) > allowed)
-    }
-
-    /// Whether a use that happens now is to be noted. `is_old` says whether the record is in the older half of the files, of
-    /// which the first use is noted at once: it may go before its note is due otherwise.
-    #[inline]
-    pub(crate) fn is_note_due(
-        &self,
-        slot: &Slot,
-        minute: Minute,
-        is_old: impl FnOnce() -> bool,
-    ) -> bool {
-        let after = self.options.note_use_after;
-        let due = after.is_some_and(|after| {
-            age(minute, slot.last_use()) >= after || (!slot.touched && is_old())
-        });
-        // An entry of the future would never get old.
-        let due = due || slot.last_use() > minute.saturating_add(FUTURE);
-        due && minute.abs_diff(self.note_refused.load(Ordering::Relaxed)) >= REFUSED
     }
 
     /// Notes a use if nobody else is writing. Otherwise the next use notes it.

@@ -7,10 +7,11 @@ use brisk_io::{PerProcess, UnsharedFile};
 use rustix::io::{Errno, pread};
 
 use crate::About;
+use crate::append::New;
 use crate::format::record::{ChunkChecks, Layout, WHOLE, encode_chunked_head};
 use crate::format::slot::Kind;
 use crate::format::{PAGE, UNIT};
-use crate::insertion::{Instead, New, check_names, file_len};
+use crate::insertion::{Instead, check_names, file_len};
 use crate::random;
 use crate::segment::FIRST_LEN;
 use crate::store::Store;

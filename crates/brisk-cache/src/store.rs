@@ -9,11 +9,11 @@ use std::sync::{
 
 use brisk_io::{Filesystem, PerProcess};
 
-use crate::clock::{Minute, now};
+use crate::clock::{Minute, age, now};
 use crate::counters::Counters;
 use crate::directory::{Directory, FileId, INDEX, NameChange};
 use crate::disk::Disk;
-use crate::first_look::FirstLook;
+use crate::first_files::FirstFiles;
 use crate::format::PAGE;
 use crate::format::index_header::{BLOCK, SLOTS_AT};
 use crate::format::slot::{Kind, Slot};
@@ -46,7 +46,7 @@ pub(crate) struct Store {
     pub(crate) most_shared: u64,
     /// An index of so many blocks is doubled without the lock.
     pub(crate) large_index: u32,
-    pub(crate) first_look: FirstLook,
+    pub(crate) first_files: FirstFiles,
     process: PerProcess<Process>,
 }
 
@@ -168,7 +168,7 @@ impl Store {
                 none?
             }
         };
-        let first_look = FirstLook::new(index);
+        let first_files = FirstFiles::new(index);
         Ok(Self {
             directory,
             disk,
@@ -181,7 +181,7 @@ impl Store {
             segment_len,
             most_shared: (segment_len / 4).min(1 << 20),
             large_index: LARGE_INDEX,
-            first_look,
+            first_files,
             process: PerProcess::new(),
         })
     }
@@ -212,7 +212,7 @@ impl Store {
 
     #[cold]
     fn begin_process(&self) -> io::Result<Process> {
-        let kept = self.first_look.end();
+        let kept = self.first_files.end();
         let reading = self.reading()?;
         let is_mapped = reading.is_mapped();
         let index = match kept.index {
@@ -339,6 +339,38 @@ impl Store {
         tests::NAMES.set(tests::NAMES.get() + 1);
         let name = file_name(segment.header.kind, segment.header.number);
         Ok(self.directory.id_of(&name)?.is_some())
+    }
+}
+
+/// A note of use is due, too, for an entry that was written this long in the future.
+const FUTURE: Minute = 24 * 60;
+
+/// How many minutes nobody tries to note a use after that was refused: the directory can only be read, or is gone.
+const REFUSED: Minute = 60;
+
+impl Store {
+    #[inline]
+    pub(crate) fn is_expired(&self, slot: &Slot, minute: Minute) -> bool {
+        let allowed = self.options.max_age;
+        allowed.is_some_and(|allowed| age(minute, slot.written) > allowed)
+    }
+
+    /// Whether a use that happens now is to be noted. `is_old` says whether the record is in the older half of the files, of
+    /// which the first use is noted at once: it may go before its note is due otherwise.
+    #[inline]
+    pub(crate) fn is_note_due(
+        &self,
+        slot: &Slot,
+        minute: Minute,
+        is_old: impl FnOnce() -> bool,
+    ) -> bool {
+        let after = self.options.note_use_after;
+        let due = after.is_some_and(|after| {
+            age(minute, slot.last_use()) >= after || (!slot.touched && is_old())
+        });
+        // An entry of the future would never get old.
+        let due = due || slot.last_use() > minute.saturating_add(FUTURE);
+        due && minute.abs_diff(self.note_refused.load(Ordering::Relaxed)) >= REFUSED
     }
 }
 
