@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::spawn_blocking;
 
-use crate::flight::{Flight, Inside, Queued};
+use crate::flight::{self, Flight, Inside, Queued};
 use crate::lookup::Patience;
 use crate::{About, Cache, Hit, Pending};
 
@@ -233,7 +233,7 @@ impl AsyncCache {
     async fn queue(&self, key: &[u8]) -> io::Result<Result<Flight, Waiting>> {
         let key = key.to_vec();
         let turn = self.wait_for(move |cache| {
-            let queued = cache.store.queue(&key)?;
+            let queued = flight::queue(&cache.store, &key)?;
             Ok(queued.try_lock(&cache.store))
         });
         Ok(turn.await?.map_err(|queued| Waiting {

@@ -11,15 +11,16 @@ use crate::disk::RealDisk;
 use crate::entry::Entries;
 #[cfg(feature = "tokio")]
 use crate::flight::Flight;
-use crate::flight::Turn;
+use crate::flight::{self, Turn};
 use crate::format::record::Record;
 use crate::hit::Hit;
-use crate::insertion::Instead;
-use crate::lookup::{Long, Patience};
+use crate::insertion::{self, Instead};
+use crate::lookup::{self, Long, Patience};
 use crate::options::CacheOptions;
 use crate::pending::Pending;
-use crate::stat::{BucketStat, CacheCounts, CacheStat};
+use crate::stat::{self, BucketStat, CacheCounts, CacheStat};
 use crate::store::Store;
+use crate::upkeep;
 
 /// A cache in a directory, which any number of processes share.
 ///
@@ -75,7 +76,7 @@ impl Cache {
     /// [count](Cache::counts).
     #[inline]
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Hit>> {
-        self.store.get(key, Patience::Wait, Long::Copy)
+        lookup::get(&self.store, key, Patience::Wait, Long::Copy)
     }
 
     /// Like [`Cache::get`], for who must not wait: it opens no file and takes no lock.
@@ -89,7 +90,7 @@ impl Cache {
     /// mapped, it is always so. A page that is not in memory makes it wait all the same.
     #[inline]
     pub fn get_at_once(&self, key: &[u8]) -> io::Result<Option<Hit>> {
-        self.store.get(key, Patience::AtOnce, Long::Copy)
+        lookup::get(&self.store, key, Patience::AtOnce, Long::Copy)
     }
 
     /// Like [`Cache::get`], for who passes a long value on piece by piece: one of more than 64 KiB that cannot be borrowed
@@ -100,7 +101,7 @@ impl Cache {
     ///
     /// As [`Cache::get`].
     pub fn get_unread(&self, key: &[u8]) -> io::Result<Option<Hit>> {
-        self.store.get(key, Patience::Wait, Long::LeaveUnread)
+        lookup::get(&self.store, key, Patience::Wait, Long::LeaveUnread)
     }
 
     /// [`Cache::get_unread`], as [`Cache::get_at_once`] is [`Cache::get`].
@@ -109,7 +110,7 @@ impl Cache {
     ///
     /// As [`Cache::get_at_once`].
     pub fn get_unread_at_once(&self, key: &[u8]) -> io::Result<Option<Hit>> {
-        self.store.get(key, Patience::AtOnce, Long::LeaveUnread)
+        lookup::get(&self.store, key, Patience::AtOnce, Long::LeaveUnread)
     }
 
     /// Looks for the value of a key, and copies it into `buf`, whose former contents go. A buffer that is large enough
@@ -120,7 +121,7 @@ impl Cache {
     /// As [`Cache::get`].
     #[inline]
     pub fn get_into<'b>(&self, key: &[u8], buf: &'b mut Vec<u8>) -> io::Result<Option<&'b [u8]>> {
-        let record: Option<Record> = self.store.get_into(key, buf)?;
+        let record: Option<Record> = lookup::get_into(&self.store, key, buf)?;
         Ok(record.map(|record| buf.get(record.layout.value()).unwrap_or_default()))
     }
 
@@ -135,7 +136,7 @@ impl Cache {
     /// not make enough room. Otherwise those of the system. Then the value is either stored or not, and the
     /// cache is whole.
     pub fn insert(&self, key: &[u8], value: &[u8], about: About) -> io::Result<()> {
-        self.store.insert(new(key, value, about))
+        insertion::insert(&self.store, new(key, value, about))
     }
 
     /// Stores a value under a key if its entry is the one that was found `before`, or if there is still none. Returns
@@ -177,8 +178,11 @@ impl Cache {
         value: &[u8],
         about: About,
     ) -> io::Result<bool> {
-        self.store
-            .insert_instead(new(key, value, about), Instead::Of(before.map(Hit::record)))
+        insertion::insert_instead(
+            &self.store,
+            new(key, value, about),
+            Instead::Of(before.map(Hit::record)),
+        )
     }
 
     /// Begins a value that is stored piece by piece, as it arrives. The key is only needed at the end.
@@ -251,7 +255,7 @@ impl Cache {
             stale => stale,
         };
         let find_fresh = || Ok(find()?.filter(|found| is_fresh(found)));
-        let flight = match self.store.flight(key, stale.is_none(), find_fresh)? {
+        let flight = match flight::flight(&self.store, key, stale.is_none(), find_fresh)? {
             Turn::Own { flight } => flight,
             Turn::Found(found) => return Ok(found),
             Turn::Other => match stale {
@@ -307,7 +311,7 @@ impl Cache {
     ///
     /// As [`Cache::insert`].
     pub fn update_use(&self, key: &[u8]) -> io::Result<bool> {
-        self.store.update_use(key)
+        upkeep::update_use(&self.store, key)
     }
 
     /// Removes the value of a key. Returns whether there was one. When this returns, it is gone from the disk's index, too.
@@ -316,7 +320,7 @@ impl Cache {
     ///
     /// As [`Cache::insert`].
     pub fn remove(&self, key: &[u8]) -> io::Result<bool> {
-        self.store.remove(key)
+        upkeep::remove(&self.store, key)
     }
 
     /// Removes all entries. When this returns, they are gone from the disk, too.
@@ -325,7 +329,7 @@ impl Cache {
     ///
     /// As [`Cache::insert`].
     pub fn clear(&self) -> io::Result<()> {
-        self.store.clear()
+        upkeep::clear(&self.store)
     }
 
     /// All entries, in no order. What is inserted or removed meanwhile may be missing or not. Damage is a
@@ -344,7 +348,7 @@ impl Cache {
     ///
     /// Those of the system.
     pub fn stat(&self) -> io::Result<CacheStat> {
-        self.store.stat()
+        stat::stat(&self.store)
     }
 
     /// The buckets that have entries.
@@ -353,7 +357,7 @@ impl Cache {
     ///
     /// As [`Cache::stat`].
     pub fn buckets(&self) -> io::Result<Vec<BucketStat>> {
-        self.store.buckets()
+        stat::buckets(&self.store)
     }
 
     /// Gives the pages of this handle's mappings back to the system, which counts each page that was touched as memory of
@@ -370,7 +374,7 @@ impl Cache {
 
     /// What happened through this handle since it was opened.
     pub fn counts(&self) -> CacheCounts {
-        self.store.counts()
+        stat::counts(&self.store)
     }
 
     /// The directory.

@@ -8,6 +8,7 @@ use crate::cached_code::{CodeFile, StoredCode};
 use crate::disk::RealDisk;
 use crate::promise::Promise;
 use crate::store::Store;
+use crate::value_file::value_file;
 use crate::{About, Cache, CacheOptions, CachedCode, CodeKey, Durability, fingerprint};
 
 /// Generated code on disk, found by what it was [made from](CodeKey), and mapped.
@@ -193,7 +194,7 @@ impl CodeCache {
     pub fn load(&self, key: &CodeKey<'_>, need: Need) -> io::Result<Option<CachedCode>> {
         let key = key.encode()?;
         let store = &self.cache.store;
-        let Some(found) = store.value_file(&key)? else {
+        let Some(found) = value_file(store, &key)? else {
             return Ok(None);
         };
         let check = match (self.check, found.fingerprint) {

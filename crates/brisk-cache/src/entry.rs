@@ -6,7 +6,7 @@ use crate::clock::{now, time_of};
 use crate::format::record::Wrong;
 use crate::format::slot::{Kind, Slot};
 use crate::index::{Found, Index, is_lost};
-use crate::lookup::Patience;
+use crate::lookup::{Patience, index_now};
 use crate::segment::Segment;
 use crate::store::{Opened, Process, Store};
 
@@ -122,7 +122,7 @@ impl<'a> Entries<'a> {
     /// The slot that the key of a slot has now, in whichever index.
     fn slot_now(&self, slot: &Slot) -> io::Result<Option<Slot>> {
         let seed = self.index.as_ref().map(|index| index.header.seed);
-        let index = self.store.index_now(Patience::Wait)?;
+        let index = index_now(self.store, Patience::Wait)?;
         // Another seed gives the key another digest: then somebody has begun the cache anew.
         let index = index.filter(|index| Some(index.header.seed) == seed);
         Ok(index.and_then(|index| match index.find(slot.digest) {

@@ -63,86 +63,86 @@ struct Batch {
     until: Instant,
 }
 
-impl Store {
-    /// Removes the oldest files until so many bytes are left within the limit.
-    pub(crate) fn make_room(&self, needed: u64) -> io::Result<()> {
-        let mut eviction = Eviction::new(BATCH_BYTES);
-        while self.evict_batch(&mut eviction, needed)? {}
-        Ok(())
-    }
+/// Removes the oldest files until so many bytes are left within the limit.
+pub(crate) fn make_room(store: &Store, needed: u64) -> io::Result<()> {
+    let mut eviction = Eviction::new(BATCH_BYTES);
+    while evict_batch(store, &mut eviction, needed)? {}
+    Ok(())
+}
 
-    /// Runs `work`, which does not hold the lock and wants so many bytes of the disk. If the disk is full, the oldest files go, as
-    /// they do at the limit, and it is run again.
-    ///
-    /// # Errors
-    ///
-    /// Those of `work`. If the disk is still full, the error also says how many bytes are wanted.
-    pub(crate) fn with_room_on_disk<R>(
-        &self,
-        wanted: u64,
-        mut work: impl FnMut() -> io::Result<R>,
-    ) -> io::Result<R> {
-        let (mut given_up, mut tries): (u64, _) = (0, 0);
-        loop {
-            let full = match work() {
-                Err(e) if is_full(&e) => e,
-                done => return done,
-            };
-            let freed = match tries < TRIES {
-                true => self.make_room_on_disk(wanted, full.kind())?,
-                false => 0,
-            };
-            if freed == 0 {
-                return Err(io::Error::new(
-                    full.kind(),
-                    format!(
-                        "{full}; {wanted} bytes are wanted, and removing the oldest entries has given {given_up}; make room on \
-                         this disk, or put the cache on another one"
-                    ),
-                ));
-            }
-            given_up = given_up.saturating_add(freed);
-            tries += 1;
-        }
-    }
-
-    /// Removes the oldest files until they have so many bytes less. The active segment goes only if nothing else is left.
-    /// Returns how many bytes are gone: 0 if that would not help.
-    fn make_room_on_disk(&self, wanted: u64, why: io::ErrorKind) -> io::Result<u64> {
-        let bytes = || with_lock(self, Wait::Bounded, |locked| Ok(locked.state.bytes));
-        let before = bytes()?;
-        let free = self.directory.free()?;
-        // What a filesystem takes for itself, such as maps of blocks, is a small part of what it gives.
-        let has_room = free.has_files && free.bytes / 2 >= wanted;
-        // A quota is not seen in what is free.
-        let is_quota = why == io::ErrorKind::QuotaExceeded;
-        if (has_room && !is_quota) || free.bytes.saturating_add(before) < wanted {
-            return Ok(0);
-        }
-        let evict = || {
-            let mut eviction = Eviction::new(BATCH_BYTES);
-            eviction.most_bytes = before.saturating_sub(wanted);
-            while self.evict_batch(&mut eviction, 0)? {}
-            Ok::<_, io::Error>(before.saturating_sub(bytes()?))
+/// Runs `work`, which does not hold the lock and wants so many bytes of the disk. If the disk is full, the oldest files go, as
+/// they do at the limit, and it is run again.
+///
+/// # Errors
+///
+/// Those of `work`. If the disk is still full, the error also says how many bytes are wanted.
+pub(crate) fn with_room_on_disk<R>(
+    store: &Store,
+    wanted: u64,
+    mut work: impl FnMut() -> io::Result<R>,
+) -> io::Result<R> {
+    let (mut given_up, mut tries): (u64, _) = (0, 0);
+    loop {
+        let full = match work() {
+            Err(e) if is_full(&e) => e,
+            done => return done,
         };
-        match evict()? {
-            0 => {
-                with_lock(self, Wait::Bounded, |locked| locked.close_active())?;
-                evict()
-            }
-            freed => Ok(freed),
+        let freed = match tries < TRIES {
+            true => make_room_on_disk(store, wanted, full.kind())?,
+            false => 0,
+        };
+        if freed == 0 {
+            return Err(io::Error::new(
+                full.kind(),
+                format!(
+                    "{full}; {wanted} bytes are wanted, and removing the oldest entries has given {given_up}; make room on \
+                     this disk, or put the cache on another one"
+                ),
+            ));
         }
+        given_up = given_up.saturating_add(freed);
+        tries += 1;
     }
+}
 
-    /// Does a part of an eviction with the lock. Returns whether something is left to do.
-    pub(crate) fn evict_batch(&self, eviction: &mut Eviction, needed: u64) -> io::Result<bool> {
-        loop {
-            let left = with_lock(self, Wait::Bounded, |locked| eviction.batch(locked, needed))?;
-            if !matches!(eviction.listing, Listing::Wanted) {
-                return Ok(left);
-            }
-            eviction.listing = Listing::Ready(files_ahead(self)?);
+/// Removes the oldest files until they have so many bytes less. The active segment goes only if nothing else is left.
+/// Returns how many bytes are gone: 0 if that would not help.
+fn make_room_on_disk(store: &Store, wanted: u64, why: io::ErrorKind) -> io::Result<u64> {
+    let bytes = || with_lock(store, Wait::Bounded, |locked| Ok(locked.state.bytes));
+    let before = bytes()?;
+    let free = store.directory.free()?;
+    // What a filesystem takes for itself, such as maps of blocks, is a small part of what it gives.
+    let has_room = free.has_files && free.bytes / 2 >= wanted;
+    // A quota is not seen in what is free.
+    let is_quota = why == io::ErrorKind::QuotaExceeded;
+    if (has_room && !is_quota) || free.bytes.saturating_add(before) < wanted {
+        return Ok(0);
+    }
+    let evict = || {
+        let mut eviction = Eviction::new(BATCH_BYTES);
+        eviction.most_bytes = before.saturating_sub(wanted);
+        while evict_batch(store, &mut eviction, 0)? {}
+        Ok::<_, io::Error>(before.saturating_sub(bytes()?))
+    };
+    match evict()? {
+        0 => {
+            with_lock(store, Wait::Bounded, |locked| locked.close_active())?;
+            evict()
         }
+        freed => Ok(freed),
+    }
+}
+
+/// Does a part of an eviction with the lock. Returns whether something is left to do.
+pub(crate) fn evict_batch(store: &Store, eviction: &mut Eviction, needed: u64) -> io::Result<bool> {
+    loop {
+        let left = with_lock(store, Wait::Bounded, |locked| {
+            eviction.batch(locked, needed)
+        })?;
+        if !matches!(eviction.listing, Listing::Wanted) {
+            return Ok(left);
+        }
+        eviction.listing = Listing::Ready(files_ahead(store)?);
     }
 }
 
@@ -400,7 +400,7 @@ mod tests {
         let mut eviction = Eviction::new(BATCH_BYTES);
         let mut copied = 0;
         loop {
-            let left = cache.store.evict_batch(&mut eviction, 63 << 20).unwrap();
+            let left = evict_batch(&cache.store, &mut eviction, 63 << 20).unwrap();
             let now = cache.counts().copied;
             assert!((now - copied) * 100_000 < BATCH_BYTES + 100_000);
             copied = now;
@@ -414,7 +414,7 @@ mod tests {
 
     /// The segment of a key's record.
     fn segment_of(cache: &Cache, key: u32) -> Option<u64> {
-        let slot = cache.store.slot_of(&key.to_le_bytes(), Patience::Wait);
+        let slot = crate::lookup::slot_of(&cache.store, &key.to_le_bytes(), Patience::Wait);
         slot.unwrap().map(|slot| slot.segment)
     }
 
@@ -446,7 +446,7 @@ mod tests {
         // How many that were copied, and how many that were not, were replaced and removed.
         let mut changed = BTreeMap::new();
         for gap in 0.. {
-            if !cache.store.evict_batch(&mut eviction, 63 << 20).unwrap() {
+            if !evict_batch(&cache.store, &mut eviction, 63 << 20).unwrap() {
                 break;
             }
             let removes = gap % 2 == 1;

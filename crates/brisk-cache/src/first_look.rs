@@ -24,38 +24,36 @@ pub(crate) enum Answer {
     Miss,
 }
 
-impl Store {
-    /// Copies the record of a key into `buf`. None if this was asked before, or if anything is not as usual: then the
-    /// usual way finds out what it is.
-    pub(crate) fn look_first(&self, key: &[u8], buf: &mut Vec<u8>) -> Option<Answer> {
-        let mut state = self.first_files.begin()?;
-        let (found, old_before) = state.kept.index.as_ref()?.find(key).ok()??;
-        let slot = match found {
-            Found::Slot(_, slot) => slot,
-            Found::Nothing => {
-                self.counters.absent.add(1);
-                return Some(Answer::Miss);
-            }
-            Found::Torn { .. } => return None,
-        };
-        let minute = now();
-        let room = usize::try_from(u64::from(slot.room) * UNIT).ok()?;
-        let is_usual = slot.kind == Kind::Shared
-            && room <= LONGEST
-            && !self.is_expired(&slot, minute)
-            && !self.is_note_due(&slot, minute, || false);
-        if !is_usual {
-            return None;
+/// Copies the record of a key into `buf`. None if this was asked before, or if anything is not as usual: then the
+/// usual way finds out what it is.
+pub(crate) fn look_first(store: &Store, key: &[u8], buf: &mut Vec<u8>) -> Option<Answer> {
+    let mut state = store.first_files.begin()?;
+    let (found, old_before) = state.kept.index.as_ref()?.find(key).ok()??;
+    let slot = match found {
+        Found::Slot(_, slot) => slot,
+        Found::Nothing => {
+            store.counters.absent.add(1);
+            return Some(Answer::Miss);
         }
-        let segment = SegmentFile::open(&self.directory, slot.kind, slot.segment).ok()??;
-        let is_old = || segment.is_older_than(old_before);
-        let record = match self.is_note_due(&slot, minute, is_old) {
-            true => None,
-            false => segment.read(&slot, room, key, buf),
-        };
-        state.kept.segment = Some(segment);
-        Some(Answer::Hit(record?, (slot.written, slot.bucket)))
+        Found::Torn { .. } => return None,
+    };
+    let minute = now();
+    let room = usize::try_from(u64::from(slot.room) * UNIT).ok()?;
+    let is_usual = slot.kind == Kind::Shared
+        && room <= LONGEST
+        && !store.is_expired(&slot, minute)
+        && !store.is_note_due(&slot, minute, || false);
+    if !is_usual {
+        return None;
     }
+    let segment = SegmentFile::open(&store.directory, slot.kind, slot.segment).ok()??;
+    let is_old = || segment.is_older_than(old_before);
+    let record = match store.is_note_due(&slot, minute, is_old) {
+        true => None,
+        false => segment.read(&slot, room, key, buf),
+    };
+    state.kept.segment = Some(segment);
+    Some(Answer::Hit(record?, (slot.written, slot.bucket)))
 }
 
 impl SegmentFile {

@@ -11,7 +11,7 @@ use crate::directory::FLIGHTS;
 use crate::format::digest::Digest;
 use crate::format::slot::Slot;
 use crate::index::{is_full, is_gone, is_read_only};
-use crate::lookup::Patience;
+use crate::lookup::{Patience, slot_of};
 use crate::store::Store;
 
 /// The longest pause between two looks whether the other has finished.
@@ -80,7 +80,7 @@ impl Queued {
         key: &[u8],
         patience: Patience,
     ) -> io::Result<bool> {
-        let Some(slot) = store.slot_of(key, patience)? else {
+        let Some(slot) = slot_of(store, key, patience)? else {
             return Ok(false);
         };
         let is_known = |seen: &Slot| seen.names_the_record_of(&slot);
@@ -90,55 +90,53 @@ impl Queued {
     }
 }
 
-impl Store {
-    /// Opens what a fetch of a key is asked for with.
-    pub(crate) fn queue(&self, key: &[u8]) -> io::Result<Queued> {
-        let file = match self.directory.open_or_create(FLIGHTS) {
-            Ok((file, _)) => Some(UnsharedFile::new(file)?),
-            Err(e) if is_read_only(&e) || is_full(&e) || is_gone(&e) => None,
-            Err(e) => return Err(e),
-        };
-        let byte = Digest::of(SEED, key).lock_byte();
-        Ok(Queued {
-            file,
-            byte,
-            seen: None,
-        })
-    }
+/// Opens what a fetch of a key is asked for with.
+pub(crate) fn queue(store: &Store, key: &[u8]) -> io::Result<Queued> {
+    let file = match store.directory.open_or_create(FLIGHTS) {
+        Ok((file, _)) => Some(UnsharedFile::new(file)?),
+        Err(e) if is_read_only(&e) || is_full(&e) || is_gone(&e) => None,
+        Err(e) => return Err(e),
+    };
+    let byte = Digest::of(SEED, key).lock_byte();
+    Ok(Queued {
+        file,
+        byte,
+        seen: None,
+    })
+}
 
-    /// Waits for the right to fetch a key, or until `find` finds something.
-    ///
-    /// Inside of another fetch of this thread it does not wait: two processes that fetch each other's keys would wait for
-    /// each other. Then, and after the time of the options, the caller fetches, too.
-    pub(crate) fn flight<V>(
-        &self,
-        key: &[u8],
-        wait: bool,
-        find: impl Fn() -> io::Result<Option<V>>,
-    ) -> io::Result<Turn<V>> {
-        let mut queued = self.queue(key)?;
-        let started = Instant::now();
-        let mut pause = Duration::from_micros(100);
-        loop {
-            queued = match queued.try_lock(self) {
-                Ok(flight) => return Ok(Turn::Own { flight }),
-                Err(queued) => queued,
-            };
-            if !wait {
-                return Ok(Turn::Other);
-            }
-            if queued.has_news(self, key, Patience::Wait)?
-                && let Some(found) = find()?
-            {
-                return Ok(Turn::Found(found));
-            }
-            if Inside::is() || started.elapsed() >= self.options.fetch_wait {
-                let flight = Flight::unasked(self);
-                return Ok(Turn::Own { flight });
-            }
-            thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+/// Waits for the right to fetch a key, or until `find` finds something.
+///
+/// Inside of another fetch of this thread it does not wait: two processes that fetch each other's keys would wait for
+/// each other. Then, and after the time of the options, the caller fetches, too.
+pub(crate) fn flight<V>(
+    store: &Store,
+    key: &[u8],
+    wait: bool,
+    find: impl Fn() -> io::Result<Option<V>>,
+) -> io::Result<Turn<V>> {
+    let mut queued = queue(store, key)?;
+    let started = Instant::now();
+    let mut pause = Duration::from_micros(100);
+    loop {
+        queued = match queued.try_lock(store) {
+            Ok(flight) => return Ok(Turn::Own { flight }),
+            Err(queued) => queued,
+        };
+        if !wait {
+            return Ok(Turn::Other);
         }
+        if queued.has_news(store, key, Patience::Wait)?
+            && let Some(found) = find()?
+        {
+            return Ok(Turn::Found(found));
+        }
+        if Inside::is() || started.elapsed() >= store.options.fetch_wait {
+            let flight = Flight::unasked(store);
+            return Ok(Turn::Own { flight });
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::append::{New, Put};
 use crate::clock::{Minute, now};
 use crate::directory::{FileId, value_name};
-use crate::eviction::TRIES;
+use crate::eviction::{TRIES, make_room, with_room_on_disk};
 use crate::format::digest::Digest;
 use crate::format::record::{Layout, MOST_KEY, MOST_VALUE, Record, encode_head};
 use crate::format::segment_header::SegmentHeader;
@@ -52,199 +52,197 @@ pub(crate) struct Prepared {
     pub(crate) sequence: u64,
 }
 
-impl Store {
-    pub(crate) fn insert(self: &Arc<Self>, new: New<'_>) -> io::Result<()> {
-        self.insert_instead(new, Instead::OfAny).map(|_always| ())
-    }
+pub(crate) fn insert(store: &Arc<Store>, new: New<'_>) -> io::Result<()> {
+    insert_instead(store, new, Instead::OfAny).map(|_always| ())
+}
 
-    /// Returns whether the value was inserted. It is not if there is another entry than that whose place it was to take.
-    pub(crate) fn insert_instead(
-        self: &Arc<Self>,
-        new: New<'_>,
-        instead: Instead<'_>,
-    ) -> io::Result<bool> {
-        check_names(new.key, new.bucket)?;
-        let value_len = new.value.len() as u64;
-        self.check_len(value_len, "")?;
-        match self.layout_among_others(new.key, value_len) {
-            Some(layout) => self.insert_shared(new, layout, instead),
-            None => {
-                let prepared = self.prepare(&new)?;
-                self.publish_alone(prepared, (new.key, new.bucket), instead)
-            }
+/// Returns whether the value was inserted. It is not if there is another entry than that whose place it was to take.
+pub(crate) fn insert_instead(
+    store: &Arc<Store>,
+    new: New<'_>,
+    instead: Instead<'_>,
+) -> io::Result<bool> {
+    check_names(new.key, new.bucket)?;
+    let value_len = new.value.len() as u64;
+    check_len(store, value_len, "")?;
+    match layout_among_others(store, new.key, value_len) {
+        Some(layout) => insert_shared(store, new, layout, instead),
+        None => {
+            let prepared = prepare(store, &new)?;
+            publish_alone(store, prepared, (new.key, new.bucket), instead)
         }
     }
+}
 
-    /// Refuses a value that is too long. `but`: what is known of its length, as `"at least "`.
-    pub(crate) fn check_len(&self, value_len: u64, but: &str) -> io::Result<()> {
-        let most = MOST_VALUE.min(self.options.limit / 4);
-        if value_len > most {
-            return refuse(format!(
-                "a value of {but}{value_len} bytes, allowed are {most}, a quarter of the cache's limit; raise the limit"
-            ));
-        }
-        Ok(())
+/// Refuses a value that is too long. `but`: what is known of its length, as `"at least "`.
+pub(crate) fn check_len(store: &Store, value_len: u64, but: &str) -> io::Result<()> {
+    let most = MOST_VALUE.min(store.options.limit / 4);
+    if value_len > most {
+        return refuse(format!(
+            "a value of {but}{value_len} bytes, allowed are {most}, a quarter of the cache's limit; raise the limit"
+        ));
     }
+    Ok(())
+}
 
-    /// The layout of a record with other records beside it. None if it is so long that it has a file of its own.
-    pub(crate) fn layout_among_others(&self, key: &[u8], value_len: u64) -> Option<Layout> {
-        let is_small = |layout: &Layout| (layout.value().end as u64) <= self.most_shared;
-        Layout::of(Kind::Shared, key.len(), value_len).filter(is_small)
-    }
+/// The layout of a record with other records beside it. None if it is so long that it has a file of its own.
+pub(crate) fn layout_among_others(store: &Store, key: &[u8], value_len: u64) -> Option<Layout> {
+    let is_small = |layout: &Layout| (layout.value().end as u64) <= store.most_shared;
+    Layout::of(Kind::Shared, key.len(), value_len).filter(is_small)
+}
 
-    fn insert_shared(
-        self: &Arc<Self>,
-        new: New<'_>,
-        layout: Layout,
-        instead: Instead<'_>,
-    ) -> io::Result<bool> {
-        let on_disk = FIRST_LEN.min(self.segment_len);
-        self.try_insert(on_disk, |locked, waits| {
-            let minute = now();
-            let Some(at) = locked.place_for(new.key, waits)? else {
-                return Ok(Outcome::Narrow(locked.index.id));
-            };
-            if locked.is_changed(&at, instead, minute) {
-                return Ok(Outcome::Changed);
-            }
-            let Some(put) = locked.append(&new, &layout, &at)? else {
-                return Ok(Outcome::NoRoom(locked.store.segment_len));
-            };
-            locked.publish((new.key, new.bucket), &put, at, (minute, minute))?;
-            Ok(Outcome::Done {
-                crowded: locked.is_crowded()?,
-            })
-        })
-    }
-
-    /// Makes a value findable that has a file of its own. Returns as [`insert_instead`](Self::insert_instead).
-    pub(crate) fn publish_alone(
-        self: &Arc<Self>,
-        mut prepared: Prepared,
-        (key, bucket): (&[u8], u16),
-        instead: Instead<'_>,
-    ) -> io::Result<bool> {
-        // Its bytes are there. It wants a name.
-        self.try_insert(PAGE, |locked, waits| {
-            let minute = now();
-            let spare = locked.spare()?;
-            if spare < prepared.len {
-                return Ok(Outcome::NoRoom(prepared.len));
-            }
-            let Some(at) = locked.place_for(key, waits)? else {
-                return Ok(Outcome::Narrow(locked.index.id));
-            };
-            if locked.is_changed(&at, instead, minute) {
-                return Ok(Outcome::Changed);
-            }
-            let name = value_name(prepared.put.segment);
-            // It goes as if it had been written now.
-            prepared.sequence = prepared.sequence.max(locked.state.sequence);
-            locked.state.sequence = prepared.sequence.saturating_add(1);
-            locked.state.bytes = locked.state.bytes.saturating_add(prepared.len);
-            locked.count_replacement((key, bucket), &prepared.put, &at)?;
-            locked.begin_files()?;
-            prepared.unfinished.rename(&name)?;
-            if locked.is_durable() {
-                locked.store.disk.sync_names(&locked.store.directory)?;
-            }
-            let put = prepared.put;
-            locked.publish((key, bucket), &put, at, (minute, minute))?;
-            locked.end_files()?;
-            Ok(Outcome::Done {
-                crowded: locked.is_crowded()?,
-            })
-        })
-    }
-
-    /// Runs `work`, which wants `on_disk` bytes of the disk, until it is done, or the entry has changed. Returns whether it is
-    /// done. The second argument of `work` says whether it may wait for a large index to be doubled.
-    fn try_insert(
-        self: &Arc<Self>,
-        on_disk: u64,
-        mut work: impl FnMut(&mut Locked<'_>, bool) -> io::Result<Outcome>,
-    ) -> io::Result<bool> {
-        let mut waits = true;
-        for _ in 0..TRIES {
-            let outcome = self.with_room_on_disk(on_disk, || {
-                with_lock(self, Wait::Bounded, |locked| work(locked, waits))
-            });
-            match outcome? {
-                Outcome::Done { crowded } => {
-                    if crowded {
-                        self.make_room(self.segment_len)?;
-                    }
-                    return Ok(true);
-                }
-                Outcome::Changed => return Ok(false),
-                Outcome::NoRoom(needed) => self.make_room(needed)?,
-                Outcome::Narrow(index) => {
-                    waits = self.with_room_on_disk(on_disk, || double_index(self, index))?;
-                }
-            }
-        }
-        Err(io::Error::new(
-            io::ErrorKind::StorageFull,
-            format!(
-                "no room within the limit of {} bytes after {TRIES} tries: others fill the cache as fast; raise the limit",
-                self.options.limit
-            ),
-        ))
-    }
-
-    /// Writes a value into a file of its own, without the lock.
-    fn prepare(self: &Arc<Self>, new: &New<'_>) -> io::Result<Prepared> {
-        let number = random::number()?;
-        let layout = Layout::of(Kind::Alone, new.key.len(), new.value.len() as u64);
-        let layout = layout.ok_or(io::ErrorKind::InvalidInput)?;
-        let (head, record) = encode_head(&layout, number, new.fingerprint, new.key, new.value);
-        let len = file_len(&layout);
-        let unfinished = self.with_room_on_disk(len, || {
-            let unfinished = Unfinished::create(self, number)?;
-            unfinished.reserve(0, len)?;
-            unfinished.write(UNIT + layout.value as u64, new.value)?;
-            Ok(unfinished)
-        })?;
-        self.seal(unfinished, number, &layout, &head, record)
-    }
-
-    /// Writes what comes before a value into its file, which has room for all of it.
-    pub(crate) fn seal(
-        &self,
-        unfinished: Unfinished,
-        number: u64,
-        layout: &Layout,
-        head: &[u8],
-        record: u64,
-    ) -> io::Result<Prepared> {
-        let room = layout.room().ok_or(io::ErrorKind::InvalidInput)?;
-        let sequence = with_lock(self, Wait::Bounded, |locked| Ok(locked.state.sequence))?;
-        let header = SegmentHeader {
-            kind: Kind::Alone,
-            number,
-            sequence,
+fn insert_shared(
+    store: &Arc<Store>,
+    new: New<'_>,
+    layout: Layout,
+    instead: Instead<'_>,
+) -> io::Result<bool> {
+    let on_disk = FIRST_LEN.min(store.segment_len);
+    try_insert(store, on_disk, |locked, waits| {
+        let minute = now();
+        let Some(at) = locked.place_for(new.key, waits)? else {
+            return Ok(Outcome::Narrow(locked.index.id));
         };
-        // A value that arrived may have nothing before it.
-        self.with_room_on_disk(PAGE, || {
-            unfinished.write(0, &header.encode())?;
-            unfinished.write(UNIT, head)
-        })?;
-        if self.options.durability == crate::Durability::Durable {
-            unfinished.sync()?;
+        if locked.is_changed(&at, instead, minute) {
+            return Ok(Outcome::Changed);
         }
-        Ok(Prepared {
-            unfinished,
-            put: Put {
-                kind: Kind::Alone,
-                segment: number,
-                place: 1,
-                room,
-                record,
-            },
-            len: file_len(layout),
-            sequence,
+        let Some(put) = locked.append(&new, &layout, &at)? else {
+            return Ok(Outcome::NoRoom(locked.store.segment_len));
+        };
+        locked.publish((new.key, new.bucket), &put, at, (minute, minute))?;
+        Ok(Outcome::Done {
+            crowded: locked.is_crowded()?,
         })
+    })
+}
+
+/// Makes a value findable that has a file of its own. Returns as [`insert_instead`].
+pub(crate) fn publish_alone(
+    store: &Arc<Store>,
+    mut prepared: Prepared,
+    (key, bucket): (&[u8], u16),
+    instead: Instead<'_>,
+) -> io::Result<bool> {
+    // Its bytes are there. It wants a name.
+    try_insert(store, PAGE, |locked, waits| {
+        let minute = now();
+        let spare = locked.spare()?;
+        if spare < prepared.len {
+            return Ok(Outcome::NoRoom(prepared.len));
+        }
+        let Some(at) = locked.place_for(key, waits)? else {
+            return Ok(Outcome::Narrow(locked.index.id));
+        };
+        if locked.is_changed(&at, instead, minute) {
+            return Ok(Outcome::Changed);
+        }
+        let name = value_name(prepared.put.segment);
+        // It goes as if it had been written now.
+        prepared.sequence = prepared.sequence.max(locked.state.sequence);
+        locked.state.sequence = prepared.sequence.saturating_add(1);
+        locked.state.bytes = locked.state.bytes.saturating_add(prepared.len);
+        locked.count_replacement((key, bucket), &prepared.put, &at)?;
+        locked.begin_files()?;
+        prepared.unfinished.rename(&name)?;
+        if locked.is_durable() {
+            locked.store.disk.sync_names(&locked.store.directory)?;
+        }
+        let put = prepared.put;
+        locked.publish((key, bucket), &put, at, (minute, minute))?;
+        locked.end_files()?;
+        Ok(Outcome::Done {
+            crowded: locked.is_crowded()?,
+        })
+    })
+}
+
+/// Runs `work`, which wants `on_disk` bytes of the disk, until it is done, or the entry has changed. Returns whether it is
+/// done. The second argument of `work` says whether it may wait for a large index to be doubled.
+fn try_insert(
+    store: &Arc<Store>,
+    on_disk: u64,
+    mut work: impl FnMut(&mut Locked<'_>, bool) -> io::Result<Outcome>,
+) -> io::Result<bool> {
+    let mut waits = true;
+    for _ in 0..TRIES {
+        let outcome = with_room_on_disk(store, on_disk, || {
+            with_lock(store, Wait::Bounded, |locked| work(locked, waits))
+        });
+        match outcome? {
+            Outcome::Done { crowded } => {
+                if crowded {
+                    make_room(store, store.segment_len)?;
+                }
+                return Ok(true);
+            }
+            Outcome::Changed => return Ok(false),
+            Outcome::NoRoom(needed) => make_room(store, needed)?,
+            Outcome::Narrow(index) => {
+                waits = with_room_on_disk(store, on_disk, || double_index(store, index))?;
+            }
+        }
     }
+    Err(io::Error::new(
+        io::ErrorKind::StorageFull,
+        format!(
+            "no room within the limit of {} bytes after {TRIES} tries: others fill the cache as fast; raise the limit",
+            store.options.limit
+        ),
+    ))
+}
+
+/// Writes a value into a file of its own, without the lock.
+fn prepare(store: &Arc<Store>, new: &New<'_>) -> io::Result<Prepared> {
+    let number = random::number()?;
+    let layout = Layout::of(Kind::Alone, new.key.len(), new.value.len() as u64);
+    let layout = layout.ok_or(io::ErrorKind::InvalidInput)?;
+    let (head, record) = encode_head(&layout, number, new.fingerprint, new.key, new.value);
+    let len = file_len(&layout);
+    let unfinished = with_room_on_disk(store, len, || {
+        let unfinished = Unfinished::create(store, number)?;
+        unfinished.reserve(0, len)?;
+        unfinished.write(UNIT + layout.value as u64, new.value)?;
+        Ok(unfinished)
+    })?;
+    seal(store, unfinished, number, &layout, &head, record)
+}
+
+/// Writes what comes before a value into its file, which has room for all of it.
+pub(crate) fn seal(
+    store: &Store,
+    unfinished: Unfinished,
+    number: u64,
+    layout: &Layout,
+    head: &[u8],
+    record: u64,
+) -> io::Result<Prepared> {
+    let room = layout.room().ok_or(io::ErrorKind::InvalidInput)?;
+    let sequence = with_lock(store, Wait::Bounded, |locked| Ok(locked.state.sequence))?;
+    let header = SegmentHeader {
+        kind: Kind::Alone,
+        number,
+        sequence,
+    };
+    // A value that arrived may have nothing before it.
+    with_room_on_disk(store, PAGE, || {
+        unfinished.write(0, &header.encode())?;
+        unfinished.write(UNIT, head)
+    })?;
+    if store.options.durability == crate::Durability::Durable {
+        unfinished.sync()?;
+    }
+    Ok(Prepared {
+        unfinished,
+        put: Put {
+            kind: Kind::Alone,
+            segment: number,
+            place: 1,
+            room,
+            record,
+        },
+        len: file_len(layout),
+        sequence,
+    })
 }
 
 impl Locked<'_> {

@@ -8,10 +8,13 @@ use rustix::io::{Errno, pread};
 
 use crate::About;
 use crate::append::New;
+use crate::eviction::with_room_on_disk;
 use crate::format::record::{ChunkChecks, Layout, WHOLE, encode_chunked_head};
 use crate::format::slot::Kind;
 use crate::format::{PAGE, UNIT};
-use crate::insertion::{Instead, check_names, file_len};
+use crate::insertion::{
+    self, Instead, check_len, check_names, file_len, layout_among_others, publish_alone, seal,
+};
 use crate::random;
 use crate::segment::FIRST_LEN;
 use crate::store::Store;
@@ -158,7 +161,7 @@ impl Pending {
             streamed: None,
         };
         if let Some(len) = expected_len {
-            store.check_len(len, "")?;
+            check_len(store, len, "")?;
             if len > IN_MEMORY {
                 pending.begin_file(len)?;
             }
@@ -188,7 +191,7 @@ impl Pending {
             Bytes::Memory(come) => {
                 checks.update(come);
                 let wanted = reserved.max(FIRST_LEN);
-                self.store.with_room_on_disk(wanted, || begin(come))?
+                with_room_on_disk(&self.store, wanted, || begin(come))?
             }
             Bytes::File(..) => return Err(io::ErrorKind::AlreadyExists.into()),
         };
@@ -238,7 +241,7 @@ impl Pending {
         }
         let before = self.len();
         let len = before.saturating_add(bytes.len() as u64);
-        self.store.check_len(len, "at least ")?;
+        check_len(&self.store, len, "at least ")?;
         if self.streamed.is_none() && len <= IN_MEMORY {
             if let Bytes::Memory(memory) = &mut *self.bytes_mut() {
                 memory.extend_from_slice(bytes);
@@ -251,7 +254,7 @@ impl Pending {
             };
             let at = streamed.start.saturating_add(before);
             let wanted = FIRST_LEN.max(bytes.len() as u64);
-            store.with_room_on_disk(wanted, || streamed.unfinished.write(at, bytes))?;
+            with_room_on_disk(&store, wanted, || streamed.unfinished.write(at, bytes))?;
             streamed.checks.update(bytes);
         }
         self.shared.len.store(len, Ordering::Release);
@@ -271,17 +274,20 @@ impl Pending {
         check_names(key, about.bucket)?;
         let len = self.len();
         let insert = |value: &[u8]| {
-            self.store.insert(New {
-                key,
-                value,
-                fingerprint: about.fingerprint,
-                bucket: about.bucket,
-            })
+            insertion::insert(
+                &self.store,
+                New {
+                    key,
+                    value,
+                    fingerprint: about.fingerprint,
+                    bucket: about.bucket,
+                },
+            )
         };
         if let Bytes::Memory(value) = &*self.shared.bytes() {
             return insert(value);
         }
-        if self.store.layout_among_others(key, len).is_some() || len <= WHOLE as u64 {
+        if layout_among_others(&self.store, key, len).is_some() || len <= WHOLE as u64 {
             return insert(&self.read_all()?);
         }
         let layout = Layout::of(Kind::Alone, key.len(), len).ok_or(io::ErrorKind::InvalidInput)?;
@@ -290,12 +296,8 @@ impl Pending {
         let (unfinished, checks) = streamed.fit(&self.store, &layout)?;
         let (head, record) =
             encode_chunked_head(&layout, number, about.fingerprint, key, checks.into_iter());
-        let prepared = self
-            .store
-            .seal(unfinished, number, &layout, &head, record)?;
-        self.store
-            .publish_alone(prepared, (key, about.bucket), Instead::OfAny)
-            .map(|_always| ())
+        let prepared = seal(&self.store, unfinished, number, &layout, &head, record)?;
+        publish_alone(&self.store, prepared, (key, about.bucket), Instead::OfAny).map(|_always| ())
     }
 
     /// All of a value that has other values beside it, which are at most 1 MiB long.
@@ -320,12 +322,13 @@ impl Streamed {
         if self.start == start && self.reserved <= len {
             let reserved = value.end.max(self.reserved);
             if reserved < len {
-                store
-                    .with_room_on_disk(len - reserved, || self.unfinished.reserve(reserved, len))?;
+                with_room_on_disk(store, len - reserved, || {
+                    self.unfinished.reserve(reserved, len)
+                })?;
             }
             return Ok((self.unfinished, checks));
         }
-        let copy = store.with_room_on_disk(len, || {
+        let copy = with_room_on_disk(store, len, || {
             let copy = Unfinished::create(store, random::number()?)?;
             copy.reserve(0, len)?;
             copy.copy(&self.unfinished, value.clone(), start)?;

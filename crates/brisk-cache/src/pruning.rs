@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::Cache;
 use crate::clock::{age, now};
 use crate::directory::FileId;
+use crate::eviction::make_room;
 use crate::lock::{Wait, with_lock};
 use crate::locked::Locked;
 use crate::store::Store;
@@ -44,17 +45,17 @@ impl Cache {
         let evicted = store.counters.evicted.get();
         let bytes = || with_lock(store, Wait::Bounded, |locked| locked.count_bytes());
         let bytes_before = bytes()?;
-        let expired = store.remove_expired()?;
+        let expired = remove_expired(store)?;
         if bytes()? > store.options.limit {
             // `make_room` keeps one byte free, and the room to which the active segment may grow.
-            store.make_room(1)?;
+            make_room(store, 1)?;
         }
         if bytes()? > store.options.limit {
             with_lock(store, Wait::Bounded, |locked| {
                 locked.state.active = 0;
                 locked.save()
             })?;
-            store.make_room(1)?;
+            make_room(store, 1)?;
         }
         Ok(Pruned {
             expired,
@@ -97,43 +98,41 @@ impl Walk {
     }
 }
 
-impl Store {
-    /// Frees the slots of entries that are too old. Returns how many.
-    fn remove_expired(&self) -> io::Result<u64> {
-        let Some(allowed) = self.options.max_age else {
-            return Ok(0);
-        };
-        let mut removed = 0;
-        let mut walk = Walk::default();
-        while with_lock(self, Wait::Bounded, |locked| {
-            let left = walk.batch(locked, |locked, number| {
-                for (at, slot) in locked.index.block(number)? {
-                    if age(now(), slot.written) <= allowed {
-                        continue;
-                    }
-                    if !locked.state.unsettled {
-                        // Nobody may find the last slot gone and the file there.
-                        locked.begin_files()?;
-                    }
-                    locked.count(&slot, false)?;
-                    locked.free_slot(at)?;
-                    locked.discard(&slot)?;
-                    removed += 1;
+/// Frees the slots of entries that are too old. Returns how many.
+fn remove_expired(store: &Store) -> io::Result<u64> {
+    let Some(allowed) = store.options.max_age else {
+        return Ok(0);
+    };
+    let mut removed = 0;
+    let mut walk = Walk::default();
+    while with_lock(store, Wait::Bounded, |locked| {
+        let left = walk.batch(locked, |locked, number| {
+            for (at, slot) in locked.index.block(number)? {
+                if age(now(), slot.written) <= allowed {
+                    continue;
                 }
-                Ok(())
-            })?;
-            if left {
-                // The next one who has the lock need not tidy up.
-                locked.end_files()?;
-            } else {
-                locked.sync_index()?;
-                // Removes the files that no slot names.
-                locked.settle()?;
+                if !locked.state.unsettled {
+                    // Nobody may find the last slot gone and the file there.
+                    locked.begin_files()?;
+                }
+                locked.count(&slot, false)?;
+                locked.free_slot(at)?;
+                locked.discard(&slot)?;
+                removed += 1;
             }
-            Ok(left)
-        })? {}
-        Ok(removed)
-    }
+            Ok(())
+        })?;
+        if left {
+            // The next one who has the lock need not tidy up.
+            locked.end_files()?;
+        } else {
+            locked.sync_index()?;
+            // Removes the files that no slot names.
+            locked.settle()?;
+        }
+        Ok(left)
+    })? {}
+    Ok(removed)
 }
 
 impl Locked<'_> {

@@ -82,90 +82,88 @@ pub struct BucketStat {
     pub bytes: u64,
 }
 
-impl Store {
-    pub(crate) fn counts(&self) -> CacheCounts {
-        let counters = &self.counters;
-        CacheCounts {
-            absent: counters.absent.get(),
-            damaged: counters.damaged.get(),
-            foreign: counters.foreign.get(),
-            expired: counters.expired.get(),
-            unknown: counters.unknown.get(),
-            displaced: counters.displaced.get(),
-            evicted: counters.evicted.get(),
-            copied: counters.copied.get(),
-            unstored: counters.unstored.get(),
-            unasked: counters.unasked.get(),
-            unnoted: counters.unnoted.get(),
+pub(crate) fn counts(store: &Store) -> CacheCounts {
+    let counters = &store.counters;
+    CacheCounts {
+        absent: counters.absent.get(),
+        damaged: counters.damaged.get(),
+        foreign: counters.foreign.get(),
+        expired: counters.expired.get(),
+        unknown: counters.unknown.get(),
+        displaced: counters.displaced.get(),
+        evicted: counters.evicted.get(),
+        copied: counters.copied.get(),
+        unstored: counters.unstored.get(),
+        unasked: counters.unasked.get(),
+        unnoted: counters.unnoted.get(),
+    }
+}
+
+pub(crate) fn stat(store: &Store) -> io::Result<CacheStat> {
+    let mut stat = CacheStat {
+        limit: store.options.limit,
+        mapped: store.reading()?.is_mapped(),
+        filesystem: store.filesystem()?.unsure(),
+        counts: counts(store),
+        ..CacheStat::default()
+    };
+    for listed in store.directory.list()? {
+        stat.bytes = stat.bytes.saturating_add(listed.len);
+        match listed.name {
+            Name::Segment(_) => stat.segments += 1,
+            Name::Value(_) => stat.values += 1,
+            Name::Unfinished(_) => stat.unfinished += 1,
+            Name::Index | Name::Small => {}
         }
     }
-
-    pub(crate) fn stat(&self) -> io::Result<CacheStat> {
-        let mut stat = CacheStat {
-            limit: self.options.limit,
-            mapped: self.reading()?.is_mapped(),
-            filesystem: self.filesystem()?.unsure(),
-            counts: self.counts(),
-            ..CacheStat::default()
-        };
-        for listed in self.directory.list()? {
-            stat.bytes = stat.bytes.saturating_add(listed.len);
-            match listed.name {
-                Name::Segment(_) => stat.segments += 1,
-                Name::Value(_) => stat.values += 1,
-                Name::Unfinished(_) => stat.unfinished += 1,
-                Name::Index | Name::Small => {}
-            }
-        }
-        for bucket in self.buckets()? {
-            stat.entries = stat.entries.saturating_add(bucket.entries);
-            stat.entry_bytes = stat.entry_bytes.saturating_add(bucket.bytes);
-        }
-        let process = self.process()?;
-        self.reopen_index(process)?;
-        let change = self.directory.last_change()?;
-        let mut view = process.view_mut();
-        self.drop_gone(&mut view, change, None)?;
-        let sets = u64::from(crate::format::index_header::SETS);
-        if let Some(index) = &view.index {
-            stat.slots = u64::from(index.header.blocks) * sets * u64::from(WAYS);
-        }
-        // Two hits can have maps of one file, of which one is longer.
-        let mut held = HashMap::new();
-        for segment in view.pinned() {
-            if !self.has_name(&segment)? {
-                let len = held.entry(segment.header.number).or_insert(0);
-                *len = segment.len().max(*len);
-            }
-        }
-        stat.held_bytes = held.values().sum();
-        Ok(stat)
+    for bucket in buckets(store)? {
+        stat.entries = stat.entries.saturating_add(bucket.entries);
+        stat.entry_bytes = stat.entry_bytes.saturating_add(bucket.bytes);
     }
-
-    /// The buckets that have entries.
-    pub(crate) fn buckets(&self) -> io::Result<Vec<BucketStat>> {
-        let totals: Vec<Total> = match with_lock(self, Wait::Bounded, |locked| {
-            Ok((0..BUCKETS).map(|bucket| locked.total(bucket)).collect())
-        }) {
-            Ok(totals) => totals,
-            // Who may not write cannot lock, and counts.
-            Err(e) if crate::index::is_read_only(&e) => self.count_entries()?,
-            Err(e) => return Err(e),
-        };
-        let all = (0..BUCKETS).zip(totals).map(|(bucket, total)| BucketStat {
-            bucket,
-            entries: total.entries,
-            bytes: total.bytes,
-        });
-        Ok(all.filter(|bucket| bucket.entries > 0).collect())
+    let process = store.process()?;
+    store.reopen_index(process)?;
+    let change = store.directory.last_change()?;
+    let mut view = process.view_mut();
+    store.drop_gone(&mut view, change, None)?;
+    let sets = u64::from(crate::format::index_header::SETS);
+    if let Some(index) = &view.index {
+        stat.slots = u64::from(index.header.blocks) * sets * u64::from(WAYS);
     }
-
-    fn count_entries(&self) -> io::Result<Vec<Total>> {
-        let process = self.process()?;
-        let index = process.view().index.clone();
-        match index {
-            Some(index) => crate::recovery::totals_of(&index),
-            None => Ok(Vec::new()),
+    // Two hits can have maps of one file, of which one is longer.
+    let mut held = HashMap::new();
+    for segment in view.pinned() {
+        if !store.has_name(&segment)? {
+            let len = held.entry(segment.header.number).or_insert(0);
+            *len = segment.len().max(*len);
         }
+    }
+    stat.held_bytes = held.values().sum();
+    Ok(stat)
+}
+
+/// The buckets that have entries.
+pub(crate) fn buckets(store: &Store) -> io::Result<Vec<BucketStat>> {
+    let totals: Vec<Total> = match with_lock(store, Wait::Bounded, |locked| {
+        Ok((0..BUCKETS).map(|bucket| locked.total(bucket)).collect())
+    }) {
+        Ok(totals) => totals,
+        // Who may not write cannot lock, and counts.
+        Err(e) if crate::index::is_read_only(&e) => count_entries(store)?,
+        Err(e) => return Err(e),
+    };
+    let all = (0..BUCKETS).zip(totals).map(|(bucket, total)| BucketStat {
+        bucket,
+        entries: total.entries,
+        bytes: total.bytes,
+    });
+    Ok(all.filter(|bucket| bucket.entries > 0).collect())
+}
+
+fn count_entries(store: &Store) -> io::Result<Vec<Total>> {
+    let process = store.process()?;
+    let index = process.view().index.clone();
+    match index {
+        Some(index) => crate::recovery::totals_of(&index),
+        None => Ok(Vec::new()),
     }
 }

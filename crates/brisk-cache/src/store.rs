@@ -515,9 +515,7 @@ pub(crate) mod tests {
             let view = reader.store.process().unwrap().view();
             (view.segments.len(), view.segments.contains_key(&number))
         };
-        let slot = reader
-            .store
-            .slot_of(&keys[0], crate::lookup::Patience::Wait);
+        let slot = crate::lookup::slot_of(&reader.store, &keys[0], crate::lookup::Patience::Wait);
         let number = slot.unwrap().unwrap().segment;
         assert_eq!(mapped(number), (2, true));
         assert_eq!(NAMES.get(), 0);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::format::UNIT;
 use crate::format::record::{Record, Wrong};
 use crate::format::slot::{Kind, Slot};
-use crate::lookup::Patience;
+use crate::lookup::{Patience, look_up};
 use crate::segment::Segment;
 use crate::store::Store;
 
@@ -84,18 +84,16 @@ impl Segment {
     }
 }
 
-impl Store {
-    /// Looks for the file of a value, which has one to itself. Its head is checked, and the value is not.
-    pub(crate) fn value_file(&self, key: &[u8]) -> io::Result<Option<ValueFile>> {
-        let mut number = None;
-        let found = self.look_up(key, Patience::Wait, |segment, slot| {
-            number = Some(slot.segment);
-            segment.value_file(slot, key)
-        });
-        // Its descriptor would stay open as long as this handle.
-        if let Some(number) = number {
-            self.process()?.view_mut().forget(number);
-        }
-        found
+/// Looks for the file of a value, which has one to itself. Its head is checked, and the value is not.
+pub(crate) fn value_file(store: &Store, key: &[u8]) -> io::Result<Option<ValueFile>> {
+    let mut number = None;
+    let found = look_up(store, key, Patience::Wait, |segment, slot| {
+        number = Some(slot.segment);
+        segment.value_file(slot, key)
+    });
+    // Its descriptor would stay open as long as this handle.
+    if let Some(number) = number {
+        store.process()?.view_mut().forget(number);
     }
+    found
 }

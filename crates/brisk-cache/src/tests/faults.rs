@@ -481,7 +481,7 @@ fn a_segment_that_could_not_be_written_back_is_closed() {
     let cache = Cache::on_disk(home.path(), options, disk.clone()).unwrap();
     let other = Cache::open(home.path(), small()).unwrap();
     let segment_of = |key: u64| {
-        let slot = cache.store.slot_of(&key.to_le_bytes(), Patience::Wait);
+        let slot = crate::lookup::slot_of(&cache.store, &key.to_le_bytes(), Patience::Wait);
         slot.unwrap().unwrap().segment
     };
     for key in 0..10 {

@@ -151,7 +151,7 @@ impl History {
     fn make_room_by_turns(&self, needed: u64) {
         let batch = |cache: &Cache| {
             let mut begun = Eviction::new(1);
-            cache.store.evict_batch(&mut begun, needed).unwrap()
+            crate::eviction::evict_batch(&cache.store, &mut begun, needed).unwrap()
         };
         while batch(&self.cache) && batch(&self.second) {}
     }
@@ -406,7 +406,7 @@ impl State<'_> {
             .keys()
             .copied()
             .filter(|&key| {
-                let slot = cache.store.slot_of(&key.to_le_bytes(), Patience::Wait);
+                let slot = crate::lookup::slot_of(&cache.store, &key.to_le_bytes(), Patience::Wait);
                 slot.unwrap()
                     .is_some_and(|slot| slot.touched && slot.kind == Kind::Shared)
             })

@@ -243,7 +243,7 @@ fn a_key_whose_segment_is_evicted_before_it_is_opened_is_looked_up_once_more() {
         let evicting = writer.clone();
         BEFORE_OPENING.set(Some(Box::new(move || {
             let spare = with_lock(&evicting.store, Wait::Bounded, |locked| locked.spare());
-            evicting.store.make_room(spare.unwrap() + 1).unwrap();
+            crate::eviction::make_room(&evicting.store, spare.unwrap() + 1).unwrap();
         })));
         let found = get(&reader, 1);
         assert!(BEFORE_OPENING.take().is_none());
