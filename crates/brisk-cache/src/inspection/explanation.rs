@@ -2,9 +2,11 @@ use std::io;
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use super::damage::Damage;
 use super::files::Known;
+use super::handle::Inspection;
+use super::index_file::{AtSlot, IndexFile, TRIES};
 use super::value::{each_chunk, head_of};
-use super::{AtSlot, Damage, IndexFile, Inspection, TRIES};
 use crate::clock::time_of;
 use crate::directory::INDEX;
 use crate::format::UNIT;
@@ -176,7 +178,30 @@ impl Inspection {
         Ok(self.look_up(key)?.0)
     }
 
-    pub(super) fn look_up(&self, key: &[u8]) -> io::Result<(Explanation, Option<Place>)> {
+    /// Writes the value of a key to `out`. The whole value is checked first, and each piece once more before it is
+    /// written. Returns what [`Inspection::explain`] says.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system, and of `out`. [`io::ErrorKind::InvalidData`] if the value changes between the two checks,
+    /// when a part of it has been written.
+    pub fn write_value(&self, key: &[u8], out: &mut dyn io::Write) -> io::Result<Explanation> {
+        let (explanation, found) = self.look_up(key)?;
+        if let Some((segment, slot)) = found {
+            let written = match head_of(&segment, &slot)? {
+                Ok(head) => each_chunk(&segment, &slot, &head, |chunk| out.write_all(chunk))?,
+                Err(damage) => Err(damage),
+            };
+            if let Err(damage) = written {
+                let path = self.files.path.join(&damage.file);
+                let e = format!("{}, byte {}: {}", path.display(), damage.at, damage.message);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, e));
+            }
+        }
+        Ok(explanation)
+    }
+
+    fn look_up(&self, key: &[u8]) -> io::Result<(Explanation, Option<Place>)> {
         let mut tried = 1;
         loop {
             let (explanation, place) = self.look_up_once(key)?;
@@ -186,7 +211,7 @@ impl Inspection {
                 return Ok((explanation, place));
             };
             // Another process may have replaced or evicted it meanwhile.
-            let now = Slot::parse(index.header.seed, &self.slot_bytes(index, at)?);
+            let now = Slot::parse(index.header.seed, &index.slot_bytes(at)?);
             let same = |slot: Slot| {
                 explanation.slot.as_ref().is_some_and(|found| {
                     let record_at = u64::from(slot.place) * UNIT;
@@ -221,7 +246,7 @@ impl Inspection {
         let Some(slot) = self.find_slot(index, key, &mut told)? else {
             return Ok((told, None));
         };
-        let segment = match self.segment_of(&slot)? {
+        let segment = match self.files.segment_of(&slot)? {
             Known::Right(segment) => segment,
             Known::Missing => {
                 told.outcome = Outcome::NoSegment;
@@ -288,11 +313,11 @@ impl Inspection {
                 let at = SLOTS_AT
                     + u64::from(digest.block(blocks)) * BLOCK
                     + u64::from(set * WAYS + number) * slot::LEN as u64;
-                let bytes = self.slot_bytes(index, at)?;
+                let bytes = index.slot_bytes(at)?;
                 let same = bytes
                     .first_chunk::<{ digest::LEN }>()
                     .is_some_and(|start| Digest::from_bytes(*start) == digest);
-                match self.at_slot(index, at, bytes)? {
+                match index.at_slot(at, bytes)? {
                     None => {}
                     Some(AtSlot::Slot(slot)) => {
                         told.occupied += 1;

@@ -4,13 +4,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use brisk_io::ByteSource;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
-use super::{Damage, Inspection};
+use super::damage::Damage;
 use crate::directory::{INDEX, LEDGER, Name};
 use crate::format::fault::Fault;
 use crate::format::slot::{Kind, Slot};
@@ -41,9 +43,15 @@ pub(super) enum Known {
     Damaged(Damage),
 }
 
-/// The segments that were opened before.
-#[derive(Debug, Default)]
-pub(super) struct Segments(RefCell<HashMap<(bool, u64), Known>>);
+/// The files of a directory.
+#[derive(Debug)]
+pub(super) struct Files {
+    /// As it was given.
+    pub(super) path: PathBuf,
+    pub(super) fd: OwnedFd,
+    /// The segments that were opened before.
+    segments: RefCell<HashMap<(bool, u64), Known>>,
+}
 
 /// A file that was found in the directory.
 #[derive(Debug, Clone)]
@@ -52,7 +60,15 @@ pub(super) struct Found {
     pub(super) len: u64,
 }
 
-impl Inspection {
+impl Files {
+    pub(super) fn new(path: &Path, fd: OwnedFd) -> Self {
+        Self {
+            path: path.to_owned(),
+            fd,
+            segments: RefCell::default(),
+        }
+    }
+
     pub(super) fn file(&self, name: &str) -> io::Result<Opened> {
         // Otherwise opening a named pipe would wait.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -141,11 +157,11 @@ impl Inspection {
             _ => false,
         };
         let key = (slot.kind == Kind::Alone, slot.segment);
-        if let Some(known) = self.segments.0.borrow().get(&key).filter(|k| reaches(k)) {
+        if let Some(known) = self.segments.borrow().get(&key).filter(|k| reaches(k)) {
             return Ok(known.clone());
         }
         let known = self.open_segment(slot.kind, slot.segment)?;
-        let mut segments = self.segments.0.borrow_mut();
+        let mut segments = self.segments.borrow_mut();
         if segments.len() >= MOST_OPEN {
             segments.clear();
         }

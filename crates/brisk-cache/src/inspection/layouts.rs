@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::files::Known;
-use super::{AtSlot, Inspection};
+use super::handle::Inspection;
+use super::index_file::AtSlot;
 use crate::format::UNIT;
 use crate::format::fault::Fault;
 use crate::format::record::{self, HEADER};
@@ -32,7 +33,7 @@ impl Inspection {
         };
         let mut layouts: BTreeMap<u64, u64> = BTreeMap::new();
         let mut asked = 0;
-        self.each_slot(index, |_, found| {
+        index.each_slot(|_, found| {
             if let AtSlot::Slot(slot) = found
                 && asked < most
                 && let Some(fingerprint) = self.fingerprint_of(&slot)?
@@ -55,7 +56,7 @@ impl Inspection {
 
     /// None if the header of the record does not agree with the slot.
     fn fingerprint_of(&self, slot: &Slot) -> io::Result<Option<u64>> {
-        let Known::Right(segment) = self.segment_of(slot)? else {
+        let Known::Right(segment) = self.files.segment_of(slot)? else {
             return Ok(None);
         };
         let mut header = [0; HEADER];

@@ -1,8 +1,9 @@
 use std::io;
 
 use super::files::Known;
+use super::handle::Inspection;
+use super::index_file::AtSlot;
 use super::value::head_of;
-use super::{AtSlot, Inspection};
 use crate::Entry;
 use crate::clock::time_of;
 use crate::format::slot::{Kind, Slot};
@@ -19,7 +20,7 @@ impl Inspection {
             return Ok(0);
         };
         let mut left_out = 0;
-        self.each_slot(index, |_, found| {
+        index.each_slot(|_, found| {
             let entry = match found {
                 AtSlot::Slot(slot) => self.entry(&slot)?,
                 AtSlot::Damaged(_) => None,
@@ -36,7 +37,7 @@ impl Inspection {
     }
 
     fn entry(&self, slot: &Slot) -> io::Result<Option<Entry>> {
-        let Known::Right(segment) = self.segment_of(slot)? else {
+        let Known::Right(segment) = self.files.segment_of(slot)? else {
             return Ok(None);
         };
         let head = head_of(&segment, slot)?;

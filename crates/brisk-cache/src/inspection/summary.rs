@@ -3,8 +3,10 @@ use std::io;
 
 use brisk_io::ByteSource;
 
+use super::damage::Damage;
 use super::files::{Known, Opened};
-use super::{AtSlot, Damage, Inspection};
+use super::handle::Inspection;
+use super::index_file::{AtSlot, IndexMark};
 use crate::BucketStat;
 use crate::directory::{FileId, INDEX, LEDGER, Name};
 use crate::format::UNIT;
@@ -52,32 +54,6 @@ pub struct Summary {
     pub unfinished_bytes: u64,
     /// Files of the directory that are no cache's.
     pub other_files: u64,
-}
-
-/// What an index says about itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum IndexMark {
-    /// There is no other.
-    Current,
-    /// It is being replaced, or the process that was replacing it was killed.
-    Moving,
-    /// There is another.
-    Replaced,
-    /// Something else, which readers take for one of the last two.
-    Unknown,
-}
-
-impl IndexMark {
-    /// A name for programs, such as `current`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Current => "current",
-            Self::Moving => "moving",
-            Self::Replaced => "replaced",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 /// What the writers' ledger says.
@@ -153,12 +129,12 @@ impl Inspection {
         let mut by_file: HashMap<(bool, u64), Tally> = HashMap::new();
         let mut by_bucket = vec![Tally::default(); usize::from(BUCKETS)];
         if let Some(index) = &self.index {
-            summary.mark = Some(self.mark(index)?);
+            summary.mark = Some(index.mark()?);
             let mut limit = [0; noted_limit::LEN];
             index.file.read_exact_bytes_at(LIMIT_AT, &mut limit)?;
             summary.limit = noted_limit::parse(&limit, index.header.seed);
             summary.slots = u64::from(index.header.blocks) * (BLOCK / slot::LEN as u64);
-            self.each_slot(index, |_, found| {
+            index.each_slot(|_, found| {
                 let AtSlot::Slot(slot) = found else {
                     summary.damaged_slots += 1;
                     return Ok(());
@@ -173,7 +149,7 @@ impl Inspection {
             })?;
         }
         let active = summary.ledger.and_then(|ledger| ledger.active);
-        let (found, others) = self.list()?;
+        let (found, others) = self.files.list()?;
         summary.other_files = others;
         for file in found {
             summary.bytes = summary.bytes.saturating_add(file.len);
@@ -200,7 +176,7 @@ impl Inspection {
                 number,
                 alone,
                 bytes: file.len,
-                sequence: match self.open_segment(kind, number)? {
+                sequence: match self.files.open_segment(kind, number)? {
                     Known::Right(segment) => Some(segment.header.sequence),
                     _ => None,
                 },
@@ -230,7 +206,7 @@ impl Inspection {
 
     /// What the ledger says, or what is wrong with it. A ledger of no bytes is new.
     pub(super) fn ledger(&self) -> io::Result<Result<LedgerSummary, Option<Damage>>> {
-        let (file, len) = match self.file(LEDGER)? {
+        let (file, len) = match self.files.file(LEDGER)? {
             Opened::File(_, 0) | Opened::Nothing => return Ok(Err(None)),
             Opened::File(file, len) => (file, len),
             Opened::Other(damage) => return Ok(Err(Some(damage))),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Damage, Inspection};
+use super::damage::Damage;
 use crate::format::UNIT;
 use crate::format::fault::Fault;
 use crate::format::record::{CHECKED_FROM, HEADER, Record, Unchecked};
@@ -116,33 +116,4 @@ pub(super) fn each_chunk(
         }
     }
     Ok(Ok(()))
-}
-
-impl Inspection {
-    /// Writes the value of a key to `out`. The whole value is checked first, and each piece once more before it is
-    /// written. Returns what [`Inspection::explain`] says.
-    ///
-    /// # Errors
-    ///
-    /// Those of the system, and of `out`. [`io::ErrorKind::InvalidData`] if the value changes between the two checks,
-    /// when a part of it has been written.
-    pub fn write_value(
-        &self,
-        key: &[u8],
-        out: &mut dyn io::Write,
-    ) -> io::Result<super::Explanation> {
-        let (explanation, found) = self.look_up(key)?;
-        if let Some((segment, slot)) = found {
-            let written = match head_of(&segment, &slot)? {
-                Ok(head) => each_chunk(&segment, &slot, &head, |chunk| out.write_all(chunk))?,
-                Err(damage) => Err(damage),
-            };
-            if let Err(damage) = written {
-                let path = self.path.join(&damage.file);
-                let e = format!("{}, byte {}: {}", path.display(), damage.at, damage.message);
-                return Err(io::Error::new(io::ErrorKind::InvalidData, e));
-            }
-        }
-        Ok(explanation)
-    }
 }

@@ -3,9 +3,11 @@ use std::io;
 
 use brisk_io::ByteSource;
 
+use super::damage::Damage;
 use super::files::{Known, Opened};
+use super::handle::Inspection;
+use super::index_file::{AtSlot, IndexFile};
 use super::value::{each_chunk, head_of};
-use super::{AtSlot, Damage, IndexFile, Inspection};
 use crate::directory::{INDEX, Name};
 use crate::format::digest::Digest;
 use crate::format::fault::Fault;
@@ -53,7 +55,7 @@ impl Inspection {
             done.faults += 1;
             on_damage(damage);
         };
-        let (found, _) = self.list()?;
+        let (found, _) = self.files.list()?;
         let numbers = found.iter().filter_map(|file| match file.name {
             Name::Segment(number) => Some((Kind::Shared, number)),
             Name::Value(number) => Some((Kind::Alone, number)),
@@ -71,7 +73,7 @@ impl Inspection {
         let mut named = HashSet::new();
         if let Some(index) = &self.index {
             let mut slots: Vec<Placed> = Vec::new();
-            self.each_slot(index, |at, found| {
+            index.each_slot(|at, found| {
                 match found {
                     AtSlot::Slot(slot) => slots.push((at, slot)),
                     AtSlot::Damaged(fault) => tell(&mut done, Damage::of(INDEX, at, &fault)),
@@ -143,7 +145,7 @@ impl Inspection {
             );
             return Ok(Err(Damage::new(INDEX, at, message)));
         }
-        let segment = match self.segment_of(slot)? {
+        let segment = match self.files.segment_of(slot)? {
             Known::Right(segment) => segment,
             Known::Damaged(damage) => return Ok(Err(damage)),
             Known::Missing => {
@@ -170,7 +172,7 @@ impl Inspection {
 
     /// Whether somebody has written the slot, or the index, since it was read.
     fn is_changed(&self, index: &IndexFile, at: u64, slot: &Slot) -> io::Result<bool> {
-        let now = Slot::parse(index.header.seed, &self.slot_bytes(index, at)?);
+        let now = Slot::parse(index.header.seed, &index.slot_bytes(at)?);
         let same = now.is_some_and(|now| now.names_the_record_of(slot));
         Ok(!same || !self.is_current(index))
     }
@@ -178,7 +180,7 @@ impl Inspection {
     /// What is wrong with a file that no slot names. A writer was killed before its header was written if that is zero.
     fn check_unnamed(&self, kind: Kind, number: u64) -> io::Result<Option<Damage>> {
         let name = file_name(kind, number);
-        let Opened::File(file, _) = self.file(&name)? else {
+        let Opened::File(file, _) = self.files.file(&name)? else {
             return Ok(None);
         };
         let mut header = [0; segment_header::LEN];
