@@ -12,6 +12,8 @@
 //! Half of the workers are killed at a random moment, and half just before a call to the disk that was drawn for them.
 
 mod event_log;
+mod numbers;
+mod report;
 mod watching_disk;
 mod worker;
 
@@ -24,45 +26,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::event_log::{EventLog, Events};
+use self::numbers::Numbers;
+use self::report::{Message, Reports, What};
 use self::watching_disk::WatchingDisk;
-use self::worker::{ALL, KEYS, Life, Message, Reports, What, key, number_of};
+use self::worker::{ALL, HANGS_AFTER, KEYS, Life, key, number_of, options, work};
+use crate::Cache;
 use crate::directory::Name;
 use crate::format::digest::Digest;
 use crate::lock::{Wait, with_lock};
 use crate::locked::Locked;
 use crate::promise::Promise;
 use crate::store::Store;
-use crate::{Cache, CacheOptions};
 
 const WORKERS: u64 = 8;
 /// The workers from this one on are the first process of a PID namespace.
 const FIRST_IN_NAMESPACE: u64 = 5;
-/// A worker that says nothing for so long hangs.
-const HANGS_AFTER: Duration = Duration::from_secs(60);
-
-/// A generator that gives the same numbers for the same seed.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, most: u64) -> u64 {
-        (self.next() >> 11) % most
-    }
-}
-
-/// Small, so that it is always full.
-fn options() -> CacheOptions {
-    CacheOptions::new()
-        .limit(16 << 20)
-        .segment_len(1 << 20)
-        .write_wait(HANGS_AFTER)
-}
 
 /// What is known about a key that one worker alone writes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -506,7 +484,7 @@ fn live(life: Life, home: &Path, pipe: OwnedFd) -> ! {
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL)
     };
-    let worked = std::panic::catch_unwind(|| worker::work(life, home, &reports));
+    let worked = std::panic::catch_unwind(|| work(life, home, &reports));
     let status = if worked.is_ok() { 3 } else { 4 };
     // SAFETY: it takes a number and does not return.
     #[allow(unsafe_code)]

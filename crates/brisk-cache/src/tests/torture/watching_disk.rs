@@ -10,7 +10,7 @@ use brisk_io::ByteSource;
 use rustix::fs::{OFlags, fstat};
 
 use super::event_log::{Event, EventLog};
-use super::worker::{Message, Reports, What};
+use super::report::{Message, Reports, What};
 use crate::directory::{Directory, INDEX};
 use crate::disk::{Disk, RealDisk};
 use crate::format::digest;

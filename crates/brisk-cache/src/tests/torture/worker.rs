@@ -1,20 +1,33 @@
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::event_log::EventLog;
+use super::numbers::Numbers;
+use super::report::{Message, Reports, What};
 use super::watching_disk::WatchingDisk;
-use super::{Numbers, options};
 use crate::promise::Promise;
 use crate::store::Store;
-use crate::{About, Cache, Durability};
+use crate::{About, Cache, CacheOptions, Durability};
 
 /// Keys of each worker, to which no other one writes, and keys to which all write.
 pub(super) const KEYS: u64 = 250;
 /// The owner of the keys to which all write.
 pub(super) const ALL: u64 = 255;
+
+/// A worker that says nothing for so long hangs.
+pub(super) const HANGS_AFTER: Duration = Duration::from_secs(60);
+
+/// Small, so that it is always full.
+pub(super) fn options() -> CacheOptions {
+    CacheOptions::new()
+        .limit(16 << 20)
+        .segment_len(1 << 20)
+        .write_wait(HANGS_AFTER)
+}
 
 pub(super) fn key(owner: u64, number: u64) -> u64 {
     owner << 32 | number
@@ -39,70 +52,6 @@ pub(super) fn contents(key: u64, number: u64) -> Vec<u8> {
 pub(super) fn number_of(key: u64, found: &[u8]) -> Option<u64> {
     let number = u64::from_le_bytes(*found.first_chunk()?);
     (found == contents(key, number)).then_some(number)
-}
-
-/// What a worker tells the one who watches it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u64)]
-pub(super) enum What {
-    PutBegun = 1,
-    PutDone = 2,
-    RemovalBegun = 3,
-    RemovalDone = 4,
-    /// It has come to the call at which it is to be killed.
-    Waits = 5,
-    /// So many hits and operations since the last time.
-    Worked = 6,
-    /// Something is wrong: the text is in a file.
-    Wrong = 7,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Message {
-    pub(super) what: What,
-    pub(super) key: u64,
-    pub(super) number: u64,
-}
-
-impl Message {
-    pub(super) const LEN: usize = 24;
-
-    pub(super) fn new(what: What, key: u64, number: u64) -> Self {
-        Self { what, key, number }
-    }
-
-    pub(super) fn parse(bytes: &[u8; Self::LEN]) -> Self {
-        let (numbers, _) = bytes.as_chunks::<8>();
-        let number = |n: usize| u64::from_le_bytes(numbers[n]);
-        let what = match number(0) {
-            1 => What::PutBegun,
-            2 => What::PutDone,
-            3 => What::RemovalBegun,
-            4 => What::RemovalDone,
-            5 => What::Waits,
-            6 => What::Worked,
-            7 => What::Wrong,
-            other => panic!("{other}"),
-        };
-        Self::new(what, number(1), number(2))
-    }
-}
-
-/// The end of a pipe into which a worker writes.
-#[derive(Debug)]
-pub(super) struct Reports(pub(super) File);
-
-impl Reports {
-    pub(super) fn send(&self, message: Message) {
-        let numbers = [message.what as u64, message.key, message.number];
-        let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
-        // So few bytes are written into a pipe as a whole.
-        (&self.0).write_all(&bytes).unwrap();
-    }
-
-    fn try_clone(&self) -> Self {
-        Self(self.0.try_clone().unwrap())
-    }
 }
 
 /// One life of a worker.
