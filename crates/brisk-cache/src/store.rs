@@ -1,3 +1,5 @@
+//! The files of a cache, as a handle has them open.
+
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
