@@ -10,6 +10,7 @@ use heed::{Env, EnvFlags, EnvOpenOptions, WithoutTls};
 
 use crate::durability::Durability;
 use crate::error::Error;
+use crate::lock_file;
 use crate::opener::Opener;
 use crate::store_error;
 
@@ -76,6 +77,7 @@ pub(crate) struct Room {
 /// While the environment is open, nothing but LMDB writes to the file.
 pub(crate) unsafe fn open(path: &Path, room: &Room) -> Result<Environment, Error> {
     let limit = whole_pages(room.limit)?;
+    lock_file::make_for_owner(path)?;
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.map_size(limit)
         .max_readers(room.readers)
@@ -118,6 +120,9 @@ pub(crate) unsafe fn open_existing(
     tables: u32,
     access: Access,
 ) -> Result<Environment, Error> {
+    if access != Access::ReadFrozen {
+        lock_file::make_for_owner(path)?;
+    }
     let mut open = EnvOpenOptions::new().read_txn_without_tls();
     open.max_dbs(tables).max_readers(READERS);
     let mut flags = EnvFlags::NO_SUB_DIR;

@@ -89,6 +89,8 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
   before you open it, or let the child execute a program. If another thread opens or closes a database at the moment of the
   fork, a child that opens any database waits for ever.
 * Two containers that share a file share process numbers, too, or the second one is refused.
+* Readers and writers note themselves in a file beside it, whose name ends with `-lock`. If that is missing and root opens the
+  file of another user, it gets the owner and the mode of the file.
 * A file on a network or a cluster is refused. One that may only be read is opened by [`Options::open_read_only`], which writes
   nothing.
 * The file grows up to a [limit](Options::limit), and never shrinks. Each commit copies the pages that it changes, and keeps the
@@ -145,6 +147,7 @@ mod kind;
 mod lazy_mark;
 mod list;
 mod location;
+mod lock_file;
 mod map;
 mod migration;
 mod opener;

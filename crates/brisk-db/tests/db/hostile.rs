@@ -1,9 +1,9 @@
 //! Files that are no database, and ones whose end is missing.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::checking::change;
 use crate::ledger::Ledger;
@@ -156,6 +156,83 @@ fn a_database_of_another_user_is_refused_with_advice() {
     assert_eq!(run(), (Some(2), expected));
     mode("ledger.db-lock", 0o666);
     assert_eq!(run(), (Some(0), String::new()));
+}
+
+/// A database of the user 65534 without a lock file, and the command of a process that is to look at it.
+fn of_another_user(mode: u32) -> (Ledger, impl Fn(&[&str]) -> Command) {
+    let ledger = Ledger::new();
+    fs::remove_file(ledger.path("ledger.db-lock")).unwrap();
+    copy_program(env!("CARGO_BIN_EXE_brisk-db"), ledger.path("brisk-db"));
+    for (name, bits) in [("", 0o755), ("brisk-db", 0o755), ("ledger.db", mode)] {
+        let path = ledger.path(name);
+        chown(&path, Some(65_534), Some(65_533)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
+    }
+    let home = ledger.home.path().to_owned();
+    let command = move |before: &[&str]| {
+        let program = home.join("brisk-db");
+        let program = program.to_str().unwrap();
+        let line: Vec<&str> = before.iter().copied().chain([program]).collect();
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]).current_dir(&home);
+        command.stdin(Stdio::null());
+        command
+    };
+    (ledger, command)
+}
+
+/// The files of the lock: all others would be left over.
+fn locks(ledger: &Ledger) -> Vec<(String, u32, u32, u32)> {
+    let files = fs::read_dir(ledger.home.path()).unwrap();
+    let locks = files.map(Result::unwrap).filter_map(|file| {
+        let (name, about) = (file.file_name(), file.metadata().unwrap());
+        let name = name.into_string().unwrap();
+        let is_lock = !["brisk-db", "ledger.db"].contains(&name.as_str());
+        is_lock.then(|| (name, about.uid(), about.gid(), about.mode() & 0o7777))
+    });
+    locks.collect()
+}
+
+#[test]
+fn root_does_not_lock_the_owner_out() {
+    for mode in [0o600, 0o640] {
+        for args in [
+            ["ls", "ledger.db"].as_slice(),
+            &["query", "ledger.db", "places"],
+            &["check", "ledger.db"],
+            &["load", "ledger.db"],
+        ] {
+            let (ledger, command) = of_another_user(mode);
+            command(&[]).args(args).output().unwrap();
+            let expected = ("ledger.db-lock".to_owned(), 65_534, 65_533, mode);
+            assert_eq!(locks(&ledger), [expected], "{args:?}");
+            for args in [["ls", "ledger.db"], ["load", "ledger.db"]] {
+                let mut command = command(&[]);
+                command.args(args).uid(65_534).gid(65_534);
+                let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+                assert!(
+                    said.is_empty() || said.contains("stdin has no line"),
+                    "{said}"
+                );
+            }
+        }
+    }
+}
+
+/// A container may have taken the right away.
+#[test]
+fn root_that_may_not_give_the_lock_to_the_owner_says_so() {
+    let (ledger, command) = of_another_user(0o644);
+    let before = ["setpriv", "--bounding-set", "-chown"];
+    let output = command(&before).args(["ls", "ledger.db"]).output().unwrap();
+    let home = ledger.home.path().canonicalize().unwrap();
+    let expected = format!(
+        "brisk: cannot give the new {home}/ledger.db-lock the owner 65534:65533 and the mode 644, as {home}/ledger.db has them: \
+         Operation not permitted (os error 1); open the database once as its owner\n",
+        home = home.display()
+    );
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+    assert_eq!((output.status.code(), locks(&ledger)), (Some(2), vec![]));
 }
 
 #[test]

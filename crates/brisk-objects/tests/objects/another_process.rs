@@ -1,6 +1,8 @@
 //! Several processes, some of which are killed.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -273,6 +275,32 @@ fn a_full_file_takes_back_what_killed_readers_hold() {
     for cents in 0..60 {
         change(&db, cents).unwrap();
     }
+}
+
+#[test]
+fn a_lock_file_that_root_makes_belongs_to_the_owner_of_the_file() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("ledger.db");
+    let lock = home.path().join("ledger.db-lock");
+    drop(open(&path));
+    std::fs::remove_file(&lock).unwrap();
+    chown(&path, Some(65_534), Some(65_533)).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o460)).unwrap();
+    let db = open(&path);
+    let made = std::fs::metadata(&lock).unwrap();
+    // Whatever the mode, the owner can write to it.
+    assert_eq!(
+        (made.uid(), made.gid(), made.mode() & 0o7777),
+        (65_534, 65_533, 0o660)
+    );
+    book(&db, 1, "first".to_owned(), 1).unwrap();
+    assert_eq!(count_invoices(&path), 1);
+    drop(db);
+    // One that is there is left as it is.
+    chown(&lock, Some(0), Some(0)).unwrap();
+    drop(open(&path));
+    assert_eq!(std::fs::metadata(&lock).unwrap().uid(), 0);
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 2);
 }
 
 /// As in two containers that share a file: both processes have the number 1.
