@@ -1,7 +1,7 @@
 use std::io::{self, BufRead};
 
 use anyhow::{Context, bail};
-use brisk_objects::{Error, UntypedWriter};
+use brisk_objects::{Error, UntypedDatabase, UntypedWriter};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::db_args::DbLoadArgs;
 use brisk_terminal::messages::{count, say};
@@ -12,16 +12,35 @@ use crate::opening::write;
 use crate::record_json;
 
 pub(crate) fn run(args: &DbLoadArgs) -> anyhow::Result<Answer> {
-    let loaded = write(&args.file, args.limit, |writer| {
+    let load = |writer: &mut UntypedWriter<'_>| {
         let mut lines = io::stdin().lock();
         Loading::new(args, writer).load(&mut lines)
-    })?;
+    };
+    let add = |loaded: Loaded, from: &UntypedDatabase, writer: &mut UntypedWriter<'_>| {
+        let replaced = add_all(args, from, writer).with_context(|| {
+            let file = args.file.display();
+            format!("another program has made {file} meanwhile; nothing was loaded")
+        })?;
+        Ok(Loaded {
+            is_added: true,
+            replaced: loaded.replaced.saturating_add(replaced),
+            ..loaded
+        })
+    };
+    let loaded = write(&args.file, args.limit, load, add)?;
+    let whither = match loaded.is_added {
+        true => format!(
+            ", into {}, which another program has made meanwhile",
+            args.file.display()
+        ),
+        false => String::new(),
+    };
     let replaced = match loaded.replaced {
         0 => String::new(),
         replaced => format!(", {replaced} of them in place of others"),
     };
     say(&format!(
-        "brisk: loaded {} of {}{replaced}",
+        "brisk: loaded {} of {}{replaced}{whither}",
         count(loaded.records, "record", "records"),
         count(loaded.collections, "collection", "collections")
     ));
@@ -34,6 +53,47 @@ struct Loaded {
     collections: u64,
     records: u64,
     replaced: u64,
+    /// Whether another program has made the file meanwhile.
+    is_added: bool,
+}
+
+/// Adds what came to a file that another program has made meanwhile. Returns how many records were replaced.
+fn add_all(
+    args: &DbLoadArgs,
+    from: &UntypedDatabase,
+    writer: &mut UntypedWriter<'_>,
+) -> anyhow::Result<u64> {
+    let mut replaced = 0u64;
+    for collection in from.collections() {
+        let schema = collection.schema();
+        let (name, layout) = (schema.collection, schema.layout_text());
+        let indexes: Vec<_> = schema.indexes.iter().map(ToString::to_string).collect();
+        let number = writer
+            .collection(name, &layout, &indexes, collection.next_key()?)
+            .map_err(refused)?;
+        for record in collection.query().iter()? {
+            let was_there = writer.put(number, &record?, args.replace);
+            replaced = replaced.saturating_add(was_there.map_err(refused)?.into());
+        }
+    }
+    Ok(replaced)
+}
+
+/// An error of the library, in the words of the command.
+fn refused(e: Error) -> anyhow::Error {
+    match e {
+        Error::Exists { collection, key } => anyhow::anyhow!(
+            "{collection} has a record with the key {key} already; --replace replaces it"
+        ),
+        Error::Layout {
+            collection,
+            stored,
+            wanted,
+        } => anyhow::anyhow!(
+            "the records of {collection} have the layout {stored}, but the lines have {wanted}; load them into a new file"
+        ),
+        e => e.into(),
+    }
 }
 
 /// The collection that records belong to.
@@ -100,12 +160,7 @@ impl<'l, 'e> Loading<'l, 'e> {
         };
         let record = record_json::parse(&schema.layout, &value)?;
         let replaced = self.writer.put(current.number, &record, self.args.replace);
-        let replaced = replaced.map_err(|e| match e {
-            Error::Exists { collection, key } => anyhow::anyhow!(
-                "{collection} has a record with the key {key} already; --replace replaces it"
-            ),
-            e => e.into(),
-        })?;
+        let replaced = replaced.map_err(refused)?;
         current.records = current.records.saturating_add(1);
         self.loaded.records = self.loaded.records.saturating_add(1);
         self.loaded.replaced = self.loaded.replaced.saturating_add(u64::from(replaced));
@@ -132,12 +187,7 @@ impl<'l, 'e> Loading<'l, 'e> {
             ..
         } = header;
         let number = self.writer.collection(&collection, &layout, &indexes, next);
-        let number = number.map_err(|e| match e {
-            Error::Layout { stored, wanted, .. } => anyhow::anyhow!(
-                "the records of {collection} have the layout {stored}, but the lines have {wanted}; load them into a new file"
-            ),
-            e => e.into(),
-        })?;
+        let number = number.map_err(refused)?;
         self.loaded.collections = self.loaded.collections.saturating_add(1);
         self.current = Some(Current {
             number,

@@ -19,12 +19,13 @@ pub(crate) fn check_pages(path: &Path) -> Result<PageFaults, Error> {
     unsafe { UntypedDatabase::check_pages(path) }
 }
 
-/// Writes to a database, or to a new one.
+/// Writes to a database, or to a new one. If another program has made the file meanwhile, `add` adds to it what came.
 pub(crate) fn write<T>(
     path: &Path,
     limit: u64,
     work: impl FnOnce(&mut UntypedWriter<'_>) -> anyhow::Result<T>,
+    add: impl FnOnce(T, &UntypedDatabase, &mut UntypedWriter<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     // SAFETY: as in `open`.
-    unsafe { UntypedDatabase::write(path, limit, work) }
+    unsafe { UntypedDatabase::write_or_add(path, limit, work, add) }
 }

@@ -54,11 +54,9 @@ pub(crate) fn make_for_owner(database: &Path) -> Result<(), Error> {
             // Not the kind of a refusal to open it.
             io::Error::other(message)
         })?;
-    match made.appear() {
-        // Another process has made it, or LMDB.
-        Err(Error::Io(e)) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
-        done => done,
-    }
+    // If not, another process has made one, or LMDB.
+    made.has_appeared()?;
+    Ok(())
 }
 
 fn of(database: &Path) -> PathBuf {

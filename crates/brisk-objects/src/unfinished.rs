@@ -79,22 +79,37 @@ impl Unfinished {
         &mut self.file
     }
 
-    /// Gives the file its name. Replaces none.
+    /// Gives the file its name. Another one of this name is an error.
     pub(crate) fn appear(self) -> Result<(), Error> {
+        match self.has_appeared()? {
+            true => Ok(()),
+            false => Err(self.taken()),
+        }
+    }
+
+    /// Gives the file its name. False: there is another one of this name, which stays.
+    pub(crate) fn has_appeared(&self) -> Result<bool, Error> {
         let target = &self.target;
-        fs::hard_link(&self.path, target).map_err(|e| {
-            let message = match e.kind() {
-                ErrorKind::AlreadyExists => format!(
-                    "another program has made {} meanwhile; nothing was written, so write again",
-                    target.display()
-                ),
-                _ => format!("cannot give {} its name: {e}", target.display()),
-            };
-            io::Error::new(e.kind(), message)
-        })?;
+        match fs::hard_link(&self.path, target) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(false),
+            linked => linked.map_err(|e| {
+                let message = format!("cannot give {} its name: {e}", target.display());
+                io::Error::new(e.kind(), message)
+            })?,
+        }
         remove(&self.path)?;
         let directory = target.parent().unwrap_or(Path::new("/"));
-        Ok(File::open(directory)?.sync_all()?)
+        File::open(directory)?.sync_all()?;
+        Ok(true)
+    }
+
+    /// The error of a name that another program has taken.
+    pub(crate) fn taken(&self) -> Error {
+        let message = format!(
+            "another program has made {} meanwhile; nothing was written, so write again",
+            self.target.display()
+        );
+        io::Error::new(ErrorKind::AlreadyExists, message).into()
     }
 }
 

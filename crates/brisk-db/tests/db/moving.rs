@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::SystemTime;
 
 use brisk_objects::{Options, Record};
@@ -328,37 +328,96 @@ fn other_files_are_not_written_to() {
     assert!(!ledger.path("small.db").exists());
 }
 
-/// Lines come slowly, and a program makes the file meanwhile.
-#[test]
-fn a_file_that_came_meanwhile_is_not_replaced() {
-    let ledger = Ledger::new();
-    let dump = ledger.stdout(&["dump", "ledger.db", "places"]);
+/// A load into a new file that has read nothing yet.
+fn waiting_load(ledger: &Ledger, args: &[&str]) -> (Child, ChildStdin) {
+    let files = fs::read_dir(ledger.home.path()).unwrap().count();
     let mut command = Command::new(env!("CARGO_BIN_EXE_brisk-db"));
-    command
-        .args(["load", "new.db"])
-        .current_dir(ledger.home.path());
+    command.args(["load", "new.db"]).args(args);
+    command.current_dir(ledger.home.path());
     command.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    // It has begun when its file is there.
-    while fs::read_dir(ledger.home.path()).unwrap().count() < 4 {
+    // It has begun when its file is there, and that of its lock.
+    while fs::read_dir(ledger.home.path()).unwrap().count() < files + 2 {
         std::thread::yield_now();
     }
-    drop(open(&ledger.path("new.db")));
-    stdin.write_all(dump.as_bytes()).unwrap();
+    let stdin = child.stdin.take().unwrap();
+    (child, stdin)
+}
+
+fn end(load: (Child, ChildStdin), lines: &str) -> (Option<i32>, String) {
+    let (child, mut stdin) = load;
+    stdin.write_all(lines.as_bytes()).unwrap();
     drop(stdin);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert_eq!(
-        String::from_utf8(output.stderr).unwrap(),
-        format!(
-            "brisk: another program has made {}/new.db meanwhile; nothing was written, so write again\n",
-            ledger.home.path().canonicalize().unwrap().display()
-        )
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), said)
+}
+
+/// Lines come slowly, and a program makes the file meanwhile.
+#[test]
+fn a_file_that_came_meanwhile_is_added_to() {
+    let ledger = Ledger::new();
+    let dump = ledger.stdout(&["dump", "ledger.db"]);
+    for (args, code, message) in [
+        (
+            [].as_slice(),
+            2,
+            "brisk: another program has made new.db meanwhile; nothing was loaded: invoices has a record with the key 1 \
+             already; --replace replaces it\n",
+        ),
+        (
+            &["--replace"],
+            0,
+            "brisk: loaded 8 records of 2 collections, 1 of them in place of others, into new.db, which another program has \
+             made meanwhile\n",
+        ),
+    ] {
+        let load = waiting_load(&ledger, args);
+        let db = open(&ledger.path("new.db"));
+        let own = invoice("own", Some("own"), 7);
+        db.write(|tx| tx.insert(&own)).unwrap();
+        drop(db);
+        let before = all(&ledger, "new.db");
+        assert_eq!(end(load, &dump), (Some(code), message.to_owned()));
+        match code {
+            0 => assert_eq!(all(&ledger, "new.db"), all(&ledger, "ledger.db")),
+            _ => assert_eq!(all(&ledger, "new.db"), before),
+        }
+        let names = fs::read_dir(ledger.home.path()).unwrap().count();
+        assert_eq!(names, 4, "nothing half done is left");
+        fs::remove_file(ledger.path("new.db")).unwrap();
+        fs::remove_file(ledger.path("new.db-lock")).unwrap();
+    }
+    // What is no database stays as it is.
+    let load = waiting_load(&ledger, &[]);
+    fs::write(ledger.path("new.db"), "text").unwrap();
+    let (code, said) = end(load, &dump);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.ends_with("/new.db is no database of brisk-objects: it ends within its first pages\n"),
+        "{said}"
     );
-    assert_eq!(all(&ledger, "new.db"), (Vec::new(), Vec::new()));
-    let names = fs::read_dir(ledger.home.path()).unwrap().count();
-    assert_eq!(names, 4, "nothing half done is left");
+    assert_eq!(fs::read(ledger.path("new.db")).unwrap(), b"text");
+}
+
+/// Several loads begin when there is no file.
+#[test]
+fn all_loads_into_one_new_file_arrive() {
+    let ledger = Ledger::new();
+    let header = "{\"brisk-objects\":1,\"collection\":\"notes\",\"layout\":\"{id: u64} key id auto\",\"indexes\":[],\"next\":9}\n";
+    let loads: Vec<_> = (0..4).map(|_| waiting_load(&ledger, &[])).collect();
+    for (number, load) in loads.into_iter().enumerate() {
+        let lines = format!("{header}{{\"id\":{number}}}\n");
+        let whither = match number {
+            0 => "",
+            _ => ", into new.db, which another program has made meanwhile",
+        };
+        let said = format!("brisk: loaded 1 record of 1 collection{whither}\n");
+        assert_eq!(end(load, &lines), (Some(0), said));
+    }
+    let dump = ledger.stdout(&["dump", "new.db"]);
+    let expected = "\"next\":9,\"records\":4}\n{\"id\":0}\n{\"id\":1}\n{\"id\":2}\n{\"id\":3}\n";
+    assert!(dump.ends_with(expected), "{dump}");
 }
 
 /// The names of all files, those of unfinished ones without their numbers.

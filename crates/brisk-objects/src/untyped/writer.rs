@@ -49,7 +49,8 @@ impl UntypedDatabase {
     ///
     /// # Errors
     ///
-    /// Those of `work`, and of [`open`](UntypedDatabase::open).
+    /// Those of `work`, and of [`open`](UntypedDatabase::open). [`std::io::ErrorKind::AlreadyExists`] in [`Error::Io`] if another
+    /// program has made the file meanwhile.
     ///
     /// # Safety
     ///
@@ -60,25 +61,98 @@ impl UntypedDatabase {
         limit: u64,
         work: impl FnOnce(&mut UntypedWriter<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        match fs::metadata(path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                let path = resolved(path)?;
-                refuse_network(&path)?;
-                let unfinished = Unfinished::beside(&path)?;
-                // SAFETY: the file is new, and its lock says that it is in use.
-                let done = unsafe { write_to(unfinished.path(), limit, 0, work) }?;
-                unfinished.appear()?;
-                Ok(done)
-            }
-            _ => {
-                let (path, file) = database::existing(path)?;
-                LazyMark::refuse(&path)?;
-                let newest = pages::newest(&file, &path)?;
+        // SAFETY: the caller promises it.
+        match unsafe { write_once(path, limit, work) }? {
+            Written::There(done) => Ok(done),
+            Written::Taken(_, unfinished) => Err(unfinished.taken().into()),
+        }
+    }
+
+    /// As [`write`](UntypedDatabase::write). But if another program has made the file while `work` filled a new one, `add` adds
+    /// to it what `work` has written, and gets what that has returned.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`, of `add`, and of [`open`](UntypedDatabase::open).
+    ///
+    /// # Safety
+    ///
+    /// That of [`write`](UntypedDatabase::write).
+    #[expect(unsafe_code, reason = "the caller's promise is handed on")]
+    pub unsafe fn write_or_add<T, E: From<Error>>(
+        path: &Path,
+        limit: u64,
+        work: impl FnOnce(&mut UntypedWriter<'_>) -> Result<T, E>,
+        add: impl FnOnce(T, &UntypedDatabase, &mut UntypedWriter<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        // SAFETY: the caller promises it.
+        match unsafe { write_once(path, limit, work) }? {
+            Written::There(done) => Ok(done),
+            Written::Taken(done, unfinished) => {
+                // SAFETY: the file is new, and nothing writes to it any more.
+                let from = unsafe { UntypedDatabase::open(unfinished.path()) }?;
+                let work = |writer: &mut UntypedWriter<'_>| add(done, &from, writer);
                 // SAFETY: the caller promises it.
-                unsafe { write_to(&path, limit, newest.room(), work) }
+                unsafe { write_to_existing(path, limit, work) }
             }
         }
     }
+}
+
+/// Where something was written.
+enum Written<T> {
+    /// To the file.
+    There(T),
+    /// To a new one, whose name another program has taken.
+    Taken(T, Unfinished),
+}
+
+/// Writes to a file, or makes it.
+///
+/// # Safety
+///
+/// That of [`UntypedDatabase::write`].
+#[expect(unsafe_code, reason = "the caller's promise is handed on")]
+unsafe fn write_once<T, E: From<Error>>(
+    path: &Path,
+    limit: u64,
+    work: impl FnOnce(&mut UntypedWriter<'_>) -> Result<T, E>,
+) -> Result<Written<T>, E> {
+    match fs::metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let path = resolved(path)?;
+            refuse_network(&path)?;
+            let unfinished = Unfinished::beside(&path)?;
+            // SAFETY: the file is new, and its lock says that it is in use.
+            let done = unsafe { write_to(unfinished.path(), limit, 0, work) }?;
+            Ok(match unfinished.has_appeared()? {
+                true => Written::There(done),
+                false => Written::Taken(done, unfinished),
+            })
+        }
+        _ => {
+            // SAFETY: the caller promises it.
+            unsafe { write_to_existing(path, limit, work) }.map(Written::There)
+        }
+    }
+}
+
+/// Writes to a file that is there.
+///
+/// # Safety
+///
+/// That of [`UntypedDatabase::write`].
+#[expect(unsafe_code, reason = "the caller's promise is handed on")]
+unsafe fn write_to_existing<T, E: From<Error>>(
+    path: &Path,
+    limit: u64,
+    work: impl FnOnce(&mut UntypedWriter<'_>) -> Result<T, E>,
+) -> Result<T, E> {
+    let (path, file) = database::existing(path)?;
+    LazyMark::refuse(&path)?;
+    let newest = pages::newest(&file, &path)?;
+    // SAFETY: the caller promises it.
+    unsafe { write_to(&path, limit, newest.room(), work) }
 }
 
 /// Opens or makes a file, and writes to it.

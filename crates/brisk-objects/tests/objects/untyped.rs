@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use brisk_objects::{Error, Options, PageFaults, Plain, Record, UntypedDatabase};
+use brisk_objects::{Error, Options, PageFaults, Plain, Record, UntypedDatabase, UntypedWriter};
 
 use crate::ledger::{Account, Invoice, book, invoice, open, open_with};
 
@@ -456,4 +456,24 @@ fn what_is_called_right_can_be_used_for_long() {
     let seed = now.as_nanos() as u64;
     println!("seed {seed}");
     change_bits(seed, 200_000);
+}
+
+#[test]
+fn a_file_that_came_meanwhile_is_not_replaced() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = home.path().join("new.db");
+    let work = |_: &mut UntypedWriter<'_>| {
+        make(&path);
+        Ok::<_, Error>(())
+    };
+    // SAFETY: nothing but LMDB writes to the file.
+    let e = unsafe { UntypedDatabase::write(&path, 64 << 20, work) }.unwrap_err();
+    let expected = format!(
+        "another program has made {} meanwhile; nothing was written, so write again",
+        path.display()
+    );
+    assert_eq!(e.to_string(), expected);
+    assert!(matches!(e, Error::Io(e) if e.kind() == std::io::ErrorKind::AlreadyExists));
+    assert_eq!(read_all(&untyped(&path).unwrap()).1, 0);
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
 }
