@@ -27,7 +27,13 @@ pub(crate) fn run(args: &DbLoadArgs) -> anyhow::Result<Answer> {
             ..loaded
         })
     };
-    let loaded = write(&args.file, args.limit, load, add)?;
+    let loaded = write(&args.file, args.limit, load, add).map_err(|e| match e.downcast_ref() {
+        // At the end of all lines.
+        Some(&Error::Full { limit }) => {
+            refused(Error::Full { limit }).context("nothing was loaded")
+        }
+        _ => e,
+    })?;
     let whither = match loaded.is_added {
         true => format!(
             ", into {}, which another program has made meanwhile",
@@ -91,6 +97,9 @@ fn refused(e: Error) -> anyhow::Error {
             wanted,
         } => anyhow::anyhow!(
             "the records of {collection} have the layout {stored}, but the lines have {wanted}; load them into a new file"
+        ),
+        Error::Full { limit } => anyhow::anyhow!(
+            "the database has reached its limit of {limit} bytes; name a higher one with --limit"
         ),
         e => e.into(),
     }

@@ -189,6 +189,15 @@ pub enum Error {
         /// What is wrong.
         found: String,
     },
+    /// Words that say what a new collection is cannot be read.
+    Words {
+        /// Which of them: `collection`, `layout`, or one of `indexes`.
+        field: String,
+        /// The words.
+        found: String,
+        /// What they may be.
+        allowed: String,
+    },
     /// The file has no collection of this name.
     NoCollection {
         /// The name.
@@ -398,6 +407,11 @@ impl fmt::Display for Error {
                 "the layout of {collection} cannot be read: {found}; use the version of brisk-objects that wrote it, or \
                  restore the file from a copy"
             ),
+            Self::Words {
+                field,
+                found,
+                allowed,
+            } => write!(f, "{field}: found {found:?}, allowed is {allowed}"),
             Self::NoCollection { collection, known } if known.is_empty() => {
                 write!(f, "there is no collection {collection}: the database has none")
             }

@@ -37,8 +37,19 @@ pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Error> {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
                 return Err(e.into());
             };
-            Ok(parent.canonicalize()?.join(name))
+            let directory = parent.canonicalize().map_err(|e| {
+                let message = format!(
+                    "cannot open {}: the directory {}: {e}",
+                    path.display(),
+                    parent.display()
+                );
+                std::io::Error::new(e.kind(), message)
+            })?;
+            Ok(directory.join(name))
         }
-        found => Ok(found?),
+        found => found.map_err(|e| {
+            let message = format!("cannot open {}: {e}", path.display());
+            std::io::Error::new(e.kind(), message).into()
+        }),
     }
 }

@@ -168,6 +168,13 @@ pub struct DbLoadArgs {
     #[arg(long)]
     pub replace: bool,
     /// How large the file may become.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1024G")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_limit, default_value = "1024G")]
     pub limit: u64,
+}
+
+fn parse_limit(text: &str) -> anyhow::Result<u64> {
+    match parse_size(text)? {
+        0 => anyhow::bail!("allowed is a size above 0, such as 500M"),
+        limit => Ok(limit),
+    }
 }

@@ -156,8 +156,35 @@ fn records_are_added_all_or_none() {
         ),
         (
             with(&header.replace("\"invoices\"", "\"a/b\"")),
-            "line 3; nothing was loaded: the layout of a/b cannot be read: \"a/b\" can be no name of a collection; use the version \
-             of brisk-objects that wrote it, or restore the file from a copy",
+            "line 3; nothing was loaded: collection: found \"a/b\", allowed is a name of 1 to 400 bytes, without / and NUL, and none \
+             of brisk-objects and brisk-objects migration",
+        ),
+        (
+            with(
+                &header
+                    .replace("\"invoices\"", "\"new\"")
+                    .replace("u64", "u65"),
+            ),
+            "line 3; nothing was loaded: layout: found \"{id: u65, customer: text, number: option<text>, cents: i64, at: time, \
+             lines: list<{text: text, count: u16, discount: option<f32>}>} key id auto\", allowed is a layout and its key, such \
+             as {id: u64, text: text} key id",
+        ),
+        (
+            with(
+                &header
+                    .replace("\"invoices\"", "\"new\"")
+                    .replace("[]", "[\"index at(at)\",\"index nope(nope)\"]"),
+            ),
+            "line 3; nothing was loaded: indexes[1]: found \"index nope(nope)\", allowed is index NAME(FIELDS) or unique \
+             NAME(FIELDS), with 1 to 8 fields of the layout that can be keys, such as index text(text)",
+        ),
+        (
+            with(
+                &header
+                    .replace("\"invoices\"", "\"new\"")
+                    .replace("[]", "[\"index at(at)\",\"unique at(id)\"]"),
+            ),
+            "line 3; nothing was loaded: indexes[1]: found \"unique at(id)\", allowed is one index of each name",
         ),
         (
             header.replace("\"indexes\":[]", "\"indexes\":[],\"records\":2") + &record(50, "null"),
@@ -322,10 +349,37 @@ fn other_files_are_not_written_to() {
         &format!("{header}{many}"),
     );
     assert!(
-        said.ends_with("; nothing was loaded: the database has reached its limit of 131072 bytes; open it with a higher one\n"),
+        said.ends_with("; nothing was loaded: the database has reached its limit of 131072 bytes; name a higher one with --limit\n"),
         "{said}"
     );
     assert!(!ledger.path("small.db").exists());
+    // A part of 64 KiB is a whole one. The last page that it has room for is needed by a line, or at the end.
+    let lines = |records: u32| {
+        let record = |id| format!("{{\"id\":{id},\"text\":\"{}\"}}\n", "x".repeat(1000));
+        let records: String = (0..records).map(record).collect();
+        format!("{header}{records}")
+    };
+    let small = ["small.db", "--limit", "10K"];
+    let full = "nothing was loaded: the database has reached its limit of 65536 bytes; name a higher one with --limit\n";
+    let said = refused(&ledger, &small, &lines(60));
+    assert_eq!(said, format!("brisk: line 23; {full}"));
+    load(&ledger, &small, &lines(14));
+    let replace = [small.as_slice(), &["--replace"]].concat();
+    let said = refused(&ledger, &replace, &lines(1));
+    assert_eq!(said, format!("brisk: {full}"));
+    let said = refused(&ledger, &["small.db", "--limit", "0"], &dump);
+    assert!(
+        said.starts_with(
+            "error: invalid value '0' for '--limit <SIZE>': allowed is a size above 0, such as 500M\n"
+        ),
+        "{said}"
+    );
+    let said = refused(&ledger, &["nosuch/x.db"], &dump);
+    let home = ledger.home.path().display();
+    let expected = format!(
+        "brisk: cannot open {home}/nosuch/x.db: the directory {home}/nosuch: No such file or directory (os error 2)\n"
+    );
+    assert_eq!(said, expected);
 }
 
 /// A load into a new file that has read nothing yet.

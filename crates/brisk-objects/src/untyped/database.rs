@@ -367,7 +367,7 @@ fn collection(
         prints.push((key, print));
         texts.push(text.to_owned());
     }
-    let Some(schema) = schema_text::parse(name, layout, &texts) else {
+    let Ok(schema) = schema_text::parse(name, layout, &texts) else {
         let indexes = texts.iter().map(|text| format!(", {text}"));
         return Ok(Err(format!("{layout}{}", indexes.collect::<String>())));
     };

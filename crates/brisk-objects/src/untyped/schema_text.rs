@@ -3,6 +3,8 @@
 //! A [`Schema`] that a program derives is a constant. One that a file tells is used in its place, so its parts live as long as
 //! the process.
 
+use std::collections::HashSet;
+
 use crate::kind::{Field, Type};
 use crate::schema::{IndexSchema, Schema};
 
@@ -13,11 +15,37 @@ const LONGEST: usize = 1 << 20;
 /// How many variants an enum has at most: one byte says which.
 const MOST_VARIANTS: usize = 256;
 /// How many parts a key has at most.
-const MOST_PARTS: usize = 8;
+pub(crate) const MOST_PARTS: usize = 8;
 
-/// The schema of these words. None if they are not what [`Schema`] writes.
-pub(crate) fn parse(collection: &str, layout: &str, indexes: &[String]) -> Option<Schema> {
-    if layout.len() > LONGEST || indexes.iter().any(|index| index.len() > LONGEST) {
+/// Which words are not those that [`Schema`] writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unread {
+    Layout,
+    /// The index of this number.
+    Index(usize),
+    /// The index of this number has the name of one before it.
+    SameName(usize),
+}
+
+/// The schema of these words.
+pub(crate) fn parse(collection: &str, layout: &str, indexes: &[String]) -> Result<Schema, Unread> {
+    let mut schema = without_indexes(collection, layout).ok_or(Unread::Layout)?;
+    let (mut read, mut names) = (Vec::new(), HashSet::new());
+    for (number, text) in indexes.iter().enumerate() {
+        let index = index_of(text).filter(|index| is_key(&schema, index.fields));
+        let index = index.ok_or(Unread::Index(number))?;
+        // Two indexes of one name would be one table.
+        if !names.insert(index.name) {
+            return Err(Unread::SameName(number));
+        }
+        read.push(index);
+    }
+    schema.indexes = read.leak();
+    Ok(schema)
+}
+
+fn without_indexes(collection: &str, layout: &str) -> Option<Schema> {
+    if layout.len() > LONGEST {
         return None;
     }
     let mut rest = layout;
@@ -32,24 +60,20 @@ pub(crate) fn parse(collection: &str, layout: &str, indexes: &[String]) -> Optio
         layout: kind,
         key: names(key)?,
         is_auto,
-        indexes: indexes
-            .iter()
-            .map(|index| index_of(index))
-            .collect::<Option<Vec<_>>>()?
-            .leak(),
+        indexes: &[],
     };
-    let is_key = |fields: &[&str]| {
-        let mut kinds = fields.iter().map(|name| schema.field(name));
-        fields.len() <= MOST_PARTS && kinds.all(|kind| kind.is_some_and(Type::is_key))
-    };
-    let are_keys = is_key(schema.key) && schema.indexes.iter().all(|index| is_key(index.fields));
     let is_auto_right = match schema.key {
         [name] => !schema.is_auto || schema.field(name) == Some(&Type::Unsigned(8)),
         _ => !schema.is_auto,
     };
-    // Two indexes of one name would be one table.
-    let are_indexes = are_distinct(schema.indexes.iter().map(|index| index.name));
-    (are_keys && are_indexes && is_auto_right && schema.layout_text() == layout).then_some(schema)
+    let is_right = is_key(&schema, schema.key) && is_auto_right;
+    (is_right && schema.layout_text() == layout).then_some(schema)
+}
+
+/// Whether these fields can be a key, or that of an index.
+fn is_key(schema: &Schema, fields: &[&str]) -> bool {
+    let mut kinds = fields.iter().map(|name| schema.field(name));
+    fields.len() <= MOST_PARTS && kinds.all(|kind| kind.is_some_and(Type::is_key))
 }
 
 fn kept(text: &str) -> &'static str {
@@ -57,6 +81,9 @@ fn kept(text: &str) -> &'static str {
 }
 
 fn index_of(text: &str) -> Option<IndexSchema> {
+    if text.len() > LONGEST {
+        return None;
+    }
     let (kind, rest) = text.split_once(' ')?;
     let (name, fields) = rest.strip_suffix(')')?.split_once('(')?;
     let is_unique = match kind {
@@ -235,7 +262,7 @@ mod tests {
             "u64 key id",
             "{id: u64} key id, id",
         ] {
-            assert_eq!(parse("a", layout, &[]), None, "{layout}");
+            assert_eq!(parse("a", layout, &[]), Err(Unread::Layout), "{layout}");
         }
         for index in [
             "",
@@ -245,16 +272,17 @@ mod tests {
             "other id(id)",
             "index a(id, id)",
         ] {
-            let indexes = [index.to_owned()];
-            assert_eq!(parse("a", "{id: u64} key id", &indexes), None, "{index}");
+            let indexes = ["index right(id)".to_owned(), index.to_owned()];
+            let found = parse("a", "{id: u64} key id", &indexes);
+            assert_eq!(found, Err(Unread::Index(1)), "{index}");
         }
         let two = ["index a(x)", "unique a(y)"].map(str::to_owned);
         let layout = "{id: u64, x: u64, y: u64} key id";
-        assert_eq!(parse("a", layout, &two), None);
+        assert_eq!(parse("a", layout, &two), Err(Unread::SameName(1)));
         let nested = |depth: usize| {
             let (lists, ends) = ("list<".repeat(depth), ">".repeat(depth));
             let layout = format!("{{id: u64, deep: {lists}u64{ends}}} key id");
-            parse("a", &layout, &[]).is_some()
+            parse("a", &layout, &[]).is_ok()
         };
         assert_eq!((nested(62), nested(63)), (true, false));
     }
@@ -262,9 +290,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_does_harm(at in 0..WHOLE.len(), with in any::<Option<char>>(), text in any::<String>()) {
-            parse("a", &text, std::slice::from_ref(&text));
+            parse("a", &text, std::slice::from_ref(&text)).ok();
             let changed: String = WHOLE.chars().enumerate().filter_map(|(n, c)| if n == at { with } else { Some(c) }).collect();
-            if let Some(schema) = parse("a", &changed, &[]) {
+            if let Ok(schema) = parse("a", &changed, &[]) {
                 prop_assert_eq!(schema.layout_text(), changed);
             }
         }

@@ -10,7 +10,7 @@ use super::database::{self, UntypedDatabase};
 use super::pages;
 use super::parts::{Parts, decode};
 use super::plain::Plain;
-use super::schema_text;
+use super::schema_text::{self, MOST_PARTS, Unread};
 use super::state;
 use crate::about::{ABOUT, SPARE, VERSION, index_key, index_table, layout_key};
 use crate::environment::{self, Access};
@@ -30,6 +30,8 @@ use crate::value::ValueWriter;
 
 /// Tables that a writer may make.
 const NEW_TABLES: u32 = 4096;
+/// Bytes of the name of a collection.
+const LONGEST_NAME: usize = 400;
 
 /// Adds records to the database of any program, all of them or none.
 pub struct UntypedWriter<'e> {
@@ -250,8 +252,8 @@ impl<'e> UntypedWriter<'e> {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`] if the file has another layout of the collection. [`Error::UnknownLayout`] if words cannot be read.
-    /// Otherwise those of the system.
+    /// [`Error::Layout`] if the file has another layout of the collection, [`Error::UnknownLayout`] if it has one that cannot be
+    /// read. [`Error::Words`] if these words cannot be read. Otherwise those of the system.
     pub fn collection(
         &mut self,
         name: &str,
@@ -286,23 +288,26 @@ impl<'e> UntypedWriter<'e> {
     }
 
     fn make(&mut self, name: &str, layout: &str, indexes: &[String]) -> Result<usize, Error> {
-        let unknown = |found: String| Error::UnknownLayout {
-            collection: name.to_owned(),
-            found,
-        };
         let known = &mut self.unreadable.iter();
         if let Some((_, found)) = known.find(|(known, _)| known == name) {
-            return Err(unknown(found.clone()));
+            return Err(Error::UnknownLayout {
+                collection: name.to_owned(),
+                found: found.clone(),
+            });
         }
         let is_name =
             !name.is_empty() && !name.contains(['\0', '/']) && ![ABOUT, SPARE].contains(&name);
-        if !is_name || name.len() > 400 {
-            return Err(unknown(format!("{name:?} can be no name of a collection")));
+        if !is_name || name.len() > LONGEST_NAME {
+            return Err(Error::Words {
+                field: "collection".to_owned(),
+                found: name.to_owned(),
+                allowed: format!(
+                    "a name of 1 to {LONGEST_NAME} bytes, without / and NUL, and none of {ABOUT} and {SPARE}"
+                ),
+            });
         }
-        let Some(schema) = schema_text::parse(name, layout, indexes) else {
-            let indexes = indexes.iter().map(|text| format!(", {text}"));
-            return Err(unknown(format!("{layout}{}", indexes.collect::<String>())));
-        };
+        let schema = schema_text::parse(name, layout, indexes);
+        let schema = schema.map_err(|wrong| unread(wrong, layout, indexes))?;
         let fingerprint = schema.layout_fingerprint();
         let note =
             |number: u64, text: &str| [number.to_le_bytes().as_slice(), text.as_bytes()].concat();
@@ -475,6 +480,32 @@ impl<'e> UntypedWriter<'e> {
             Ok(())
         };
         write().told(env)
+    }
+}
+
+/// The error of words of a collection.
+fn unread(wrong: Unread, layout: &str, indexes: &[String]) -> Error {
+    let (number, allowed) = match wrong {
+        Unread::Layout => {
+            return Error::Words {
+                field: "layout".to_owned(),
+                found: layout.to_owned(),
+                allowed: "a layout and its key, such as {id: u64, text: text} key id".to_owned(),
+            };
+        }
+        Unread::Index(number) => {
+            let allowed = format!(
+                "index NAME(FIELDS) or unique NAME(FIELDS), with 1 to {MOST_PARTS} fields of the layout that can be keys, such \
+                 as index text(text)"
+            );
+            (number, allowed)
+        }
+        Unread::SameName(number) => (number, "one index of each name".to_owned()),
+    };
+    Error::Words {
+        field: format!("indexes[{number}]"),
+        found: indexes.get(number).cloned().unwrap_or_default(),
+        allowed,
     }
 }
 

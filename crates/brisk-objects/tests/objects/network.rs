@@ -100,3 +100,25 @@ fn a_file_of_a_network_in_a_local_directory_is_refused() {
     drop(open_with(options(), &path).unwrap());
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
 }
+
+#[test]
+fn a_place_where_no_file_can_be_is_named() {
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let home = home.path();
+    std::fs::write(home.join("text"), "").unwrap();
+    for (name, message) in [
+        (
+            "nosuch/x.db",
+            format!(
+                "the directory {}/nosuch: No such file or directory (os error 2)",
+                home.display()
+            ),
+        ),
+        ("text/x.db", "Not a directory (os error 20)".to_owned()),
+    ] {
+        let path = home.join(name);
+        let e = open_with(options(), &path).unwrap_err();
+        let expected = format!("cannot open {}: {message}", path.display());
+        assert_eq!(e.to_string(), expected);
+    }
+}
