@@ -111,7 +111,7 @@ fn line(entry: &Entry<'_>, now: SystemTime) -> String {
 }
 
 /// The path and the names of the query. Its values may be tokens.
-fn shown(target: &Uri) -> String {
+pub fn shown(target: &Uri) -> String {
     let mut text = target.path().to_owned();
     for (at, pair) in target
         .query()

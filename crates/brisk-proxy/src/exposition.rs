@@ -56,6 +56,11 @@ pub fn text(numbers: &Snapshot, size: Option<CacheSize>) -> String {
             numbers.rewritten,
         ),
         (
+            "brisk_proxy_wrong_digests_total",
+            "Files that had another digest than is stated.",
+            numbers.wrong_digests,
+        ),
+        (
             "brisk_proxy_replaced_workers_total",
             "Workers that ended before their time.",
             numbers.replaced,

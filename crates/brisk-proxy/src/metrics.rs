@@ -120,6 +120,8 @@ pub struct Snapshot {
     pub upstreams: BTreeMap<String, UpstreamNumbers>,
     /// Index pages that were rewritten.
     pub rewritten: u64,
+    /// Files that had another digest than is stated.
+    pub wrong_digests: u64,
     /// Workers that ended before their time, and were replaced.
     pub replaced: u64,
 }
@@ -138,6 +140,7 @@ impl Snapshot {
         increase(&mut self.saved, other.saved);
         increase(&mut self.fetched, other.fetched);
         increase(&mut self.rewritten, other.rewritten);
+        increase(&mut self.wrong_digests, other.wrong_digests);
         increase(&mut self.replaced, other.replaced);
         for (host, numbers) in &other.upstreams {
             self.upstreams.entry(host.clone()).or_default().add(numbers);
@@ -224,6 +227,11 @@ impl Metrics {
         self.change(|numbers| increase(&mut numbers.rewritten, 1));
     }
 
+    /// Counts a file that has another digest than is stated.
+    pub fn found_wrong_digest(&self) {
+        self.change(|numbers| increase(&mut numbers.wrong_digests, 1));
+    }
+
     /// Counts a worker that was replaced.
     pub fn replaced_worker(&self) {
         self.change(|numbers| increase(&mut numbers.replaced, 1));
@@ -296,6 +304,7 @@ mod tests {
         first.answered(Outcome::Hit, 10);
         first.upstream_answered("a", Duration::from_millis(7), Some(StatusCode::OK));
         second.answered(Outcome::Miss, 5);
+        second.found_wrong_digest();
         second.upstream_answered("a", Duration::from_secs(60), None);
         for metrics in [&first, &second] {
             metrics.write().unwrap();
@@ -310,6 +319,7 @@ mod tests {
             assert_eq!(total.requests(Outcome::Hit), 1);
             assert_eq!(total.requests(Outcome::Miss), 2);
             assert_eq!((total.sent, total.saved), (20, 10));
+            assert_eq!(total.wrong_digests, 1);
             let upstream = &total.upstreams["a"];
             assert_eq!(upstream.count(), 2);
             assert_eq!((upstream.buckets[1], upstream.slower), (1, 1));

@@ -39,7 +39,7 @@ use crate::patient_body::PatientBody;
 use crate::preset;
 use crate::problem::Problem;
 use crate::request_head::{MOST_FIELDS, Refusal};
-use crate::stated::Stated;
+use crate::stated::{Stated, WrongDigest};
 use crate::steering_fields;
 use crate::upstream_credential::{UpstreamCredential, UpstreamCredentials};
 
@@ -180,6 +180,7 @@ impl<F: Fetch> Proxy<F> {
             begun,
             bytes: 0,
             whole: body.is_end_stream(),
+            fault: None,
             in_flight,
         };
         let body = CountedBody {
@@ -604,13 +605,56 @@ struct Finished<F: Fetch> {
     begun: Instant,
     bytes: u64,
     whole: bool,
+    /// Why the body broke off.
+    fault: Option<Fault>,
     in_flight: InFlight,
+}
+
+/// Why the body of an answer broke off, though its client did not leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The file has another digest than is stated.
+    WrongDigest,
+    /// The upstream or the cache had no more of it.
+    CutShort,
+}
+
+impl Fault {
+    fn of(error: &(dyn Error + 'static)) -> Self {
+        let mut next = Some(error);
+        while let Some(cause) = next {
+            if cause.is::<WrongDigest>() {
+                return Self::WrongDigest;
+            }
+            next = cause.source();
+        }
+        Self::CutShort
+    }
+
+    /// What the cache did in truth. When it said so, the body was still to come.
+    fn corrected(self, cache_status: &str) -> String {
+        let detail = match self {
+            Self::WrongDigest => "detail=wrong-digest",
+            Self::CutShort => "detail=cut-short",
+        };
+        let parameters = cache_status.split(';').map(str::trim);
+        let mut parameters: Vec<&str> = parameters
+            .filter(|parameter| !["", "stored"].contains(parameter))
+            .collect();
+        parameters.push(detail);
+        parameters.join("; ")
+    }
 }
 
 impl<F: Fetch> Drop for Finished<F> {
     fn drop(&mut self) {
         self.proxy.metrics.answered(self.outcome, self.bytes);
         self.proxy.mapped.answered();
+        if let Some(fault) = self.fault
+            && !self.proxy.log.is_off()
+        {
+            self.cache_status = fault.corrected(&self.cache_status);
+        }
         self.proxy.log.write(&Entry {
             peer: self.connection.peer.ip(),
             method: &self.method,
@@ -662,6 +706,33 @@ impl<F: Fetch> CountedBody<F> {
         Poll::Ready(Some(Ok(Frame::data(piece.into()))))
     }
 
+    /// The next piece over HTTP/1.
+    fn poll_large(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
+        if let (Some(files), Body::Cached(body)) = (&self.files, &mut self.body)
+            && let Some(taken) = body.take_in_file(file_stream::MOST)
+        {
+            return Poll::Ready(Some(match taken {
+                Ok(part) => {
+                    let len = part.len();
+                    let piece = files.piece(part);
+                    self.count(len);
+                    Ok(Frame::data(piece))
+                }
+                Err(e) => Err(e.into()),
+            }));
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => self.count(frame.data_ref().map_or(0, Bytes::len)),
+            Poll::Ready(None) => self.finished.whole = true,
+            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+        }
+        polled.map(|frame| frame.map(|frame| Ok(frame?.map_data(Piece::from))))
+    }
+
     fn count(&mut self, bytes: usize) {
         let finished = &mut self.finished;
         finished.bytes = finished.bytes.saturating_add(bytes as u64);
@@ -679,29 +750,14 @@ impl<F: Fetch> hyper::body::Body for CountedBody<F> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let this = self.get_mut();
-        if this.files.is_none() {
-            return this.poll_small(cx);
+        let polled = match this.files {
+            Some(_) => this.poll_large(cx),
+            None => this.poll_small(cx),
+        };
+        if let Poll::Ready(Some(Err(e))) = &polled {
+            this.finished.fault = Some(Fault::of(&**e));
         }
-        if let (Some(files), Body::Cached(body)) = (&this.files, &mut this.body)
-            && let Some(taken) = body.take_in_file(file_stream::MOST)
-        {
-            return Poll::Ready(Some(match taken {
-                Ok(part) => {
-                    let len = part.len();
-                    let piece = files.piece(part);
-                    this.count(len);
-                    Ok(Frame::data(piece))
-                }
-                Err(e) => Err(e.into()),
-            }));
-        }
-        let polled = Pin::new(&mut this.body).poll_frame(cx);
-        match &polled {
-            Poll::Ready(Some(Ok(frame))) => this.count(frame.data_ref().map_or(0, Bytes::len)),
-            Poll::Ready(None) => this.finished.whole = true,
-            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
-        }
-        polled.map(|frame| frame.map(|frame| Ok(frame?.map_data(Piece::from))))
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -717,6 +773,20 @@ impl<F: Fetch> hyper::body::Body for CountedBody<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_broke_off_was_not_stored() {
+        let cut = Fault::of(&std::io::Error::other("cut"));
+        for (status, expected) in [
+            (
+                "brisk; fwd=uri-miss; stored; ttl=60",
+                "brisk; fwd=uri-miss; ttl=60; detail=cut-short",
+            ),
+            ("", "detail=cut-short"),
+        ] {
+            assert_eq!(cut.corrected(status), expected);
+        }
+    }
 
     #[test]
     fn the_nearest_cache_says_what_came_of_a_request() {

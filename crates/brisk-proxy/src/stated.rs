@@ -3,6 +3,8 @@
 //! A link in the form of a page has the digest in front of its path, so a request for the file brings it along, whatever
 //! the cache has kept of the page meanwhile: `/~sha256/HEX/MAP/...`.
 
+use std::error::Error;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -84,14 +86,43 @@ impl Stated {
         })
     }
 
-    /// `body`, which ends with an error in place of its last piece if it has another digest.
-    pub fn check<B>(self, body: B) -> CheckedBody<B> {
+    /// `body`, which ends with an error in place of its last piece if it has another digest. `tell` gets to know of that.
+    pub fn check<B>(
+        self,
+        body: B,
+        tell: impl FnOnce(&WrongDigest) + Send + 'static,
+    ) -> CheckedBody<B> {
         CheckedBody {
             body,
-            digest: Some((digest::Context::new(self.algorithm), self.hex)),
+            check: Some(Check {
+                context: digest::Context::new(self.algorithm),
+                stated: self.hex,
+                tell: Box::new(tell),
+            }),
         }
     }
 }
+
+/// A file has another digest than is stated.
+#[derive(Debug)]
+pub struct WrongDigest {
+    /// What is stated, in hexadecimal.
+    pub stated: String,
+    /// What the file has.
+    pub found: String,
+}
+
+impl fmt::Display for WrongDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the file has the digest {}, and its index page states {}; so it is not kept",
+            self.found, self.stated
+        )
+    }
+}
+
+impl Error for WrongDigest {}
 
 fn is_hex(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -100,24 +131,36 @@ fn is_hex(text: &str) -> bool {
 /// A body whose digest is stated.
 pub struct CheckedBody<B> {
     body: B,
-    /// What has come, and what all of it must be. None when that is decided.
-    digest: Option<(digest::Context, String)>,
+    /// None when it is decided.
+    check: Option<Check>,
+}
+
+struct Check {
+    /// Of what has come.
+    context: digest::Context,
+    /// What all of it must have.
+    stated: String,
+    tell: Box<dyn FnOnce(&WrongDigest) + Send>,
 }
 
 impl<B> CheckedBody<B> {
     /// Decides, when all has come.
-    fn decide(&mut self) -> Result<(), BodyError> {
-        let Some((context, stated)) = self.digest.take() else {
+    fn decide(&mut self) -> Result<(), WrongDigest> {
+        let Some(Check {
+            context,
+            stated,
+            tell,
+        }) = self.check.take()
+        else {
             return Ok(());
         };
         let found = HEXLOWER.encode(context.finish().as_ref());
-        match found == stated {
-            true => Ok(()),
-            false => Err(format!(
-                "the file has the digest {found}, and its index page states {stated}; so it is not kept"
-            )
-            .into()),
+        if found == stated {
+            return Ok(());
         }
+        let wrong = WrongDigest { stated, found };
+        tell(&wrong);
+        Err(wrong)
     }
 }
 
@@ -140,8 +183,8 @@ where
         };
         let checked = frame.and_then(|frame| {
             let data = frame.as_ref().and_then(Frame::data_ref);
-            if let (Some(data), Some((context, _))) = (data, &mut this.digest) {
-                context.update(data);
+            if let (Some(data), Some(check)) = (data, &mut this.check) {
+                check.context.update(data);
             }
             if frame.is_none() || this.body.is_end_stream() {
                 this.decide()?;
@@ -152,7 +195,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.digest.is_none() && self.body.is_end_stream()
+        self.check.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -233,7 +276,8 @@ mod tests {
         let hex = HEXLOWER.encode(digest::digest(&SHA256, b"file").as_ref());
         let checked = |body: &'static str| {
             let stated = Stated::of_page(&format!("sha256={hex}")).unwrap();
-            stated.check(Full::new(Bytes::from(body))).collect()
+            let tell = |wrong: &WrongDigest| assert_ne!(wrong.found, wrong.stated);
+            stated.check(Full::new(Bytes::from(body)), tell).collect()
         };
         assert_eq!(checked("file").await.unwrap().to_bytes(), "file");
         for other in ["fill", ""] {

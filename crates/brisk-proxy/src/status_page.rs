@@ -1,5 +1,6 @@
 //! `/-/`: the numbers as people read them. The page needs nothing else, and escapes every name.
 
+use brisk_terminal::messages::count;
 use brisk_terminal::page::Page;
 
 use crate::exposition::CacheSize;
@@ -47,6 +48,13 @@ pub fn html(
             size.entries,
             bytes(size.bytes),
             bytes(size.limit)
+        ));
+    }
+    if numbers.wrong_digests > 0 {
+        let files = count(numbers.wrong_digests, "file", "files");
+        page.paragraph(&format!(
+            "Not kept, since the digest is another one than is stated: {files}. A warning on stderr has the URL and both digests of \
+             each."
         ));
     }
     page.heading(2, "Answers");
@@ -172,5 +180,6 @@ mod tests {
         assert!(!html.contains("src=") && !html.contains("href="), "{html}");
         assert!(html.find("&lt;b&gt;slow") < html.find("fast"), "{html}");
         assert!(html.contains("4.9 KiB"), "{html}");
+        assert!(!html.contains("digest"), "{html}");
     }
 }

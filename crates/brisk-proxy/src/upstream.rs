@@ -21,6 +21,7 @@ use hyper_util::client::legacy::connect::{Connect, HttpConnector, capture_connec
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
+use crate::access_log;
 use crate::body::{Body, BodyError, LateBody};
 use crate::connector::Connector;
 use crate::far_connector::FarConnector;
@@ -28,7 +29,7 @@ use crate::file_hosts::Named;
 use crate::lasting::{self, Lasting};
 use crate::metrics::Metrics;
 use crate::patient_body::PatientBody;
-use crate::stated::Stated;
+use crate::stated::{Stated, WrongDigest};
 use crate::upstream_credential::UpstreamCredential;
 use crate::upstream_error::UpstreamError;
 
@@ -136,6 +137,7 @@ where
                 metrics,
             } = &*parts;
             let host = authority(request.uri());
+            let url = shown_url(request.uri());
             let mut request = request.map(Body::new);
             let is_lasting = request.extensions().get::<Lasting>().is_some();
             let stated = request.extensions().get::<Stated>().cloned();
@@ -195,7 +197,7 @@ where
                 }
                 _ => {}
             }
-            let metrics = Arc::clone(metrics);
+            let (metrics, of_digests) = (Arc::clone(metrics), Arc::clone(metrics));
             let patience = patience.answer;
             let late = move || {
                 let seconds = patience.as_secs();
@@ -206,12 +208,23 @@ where
             Ok(response.map(|body| {
                 let body = PatientBody::new(body, patience, come, late);
                 match stated {
-                    Some(stated) => Body::new(stated.check(body)),
+                    Some(stated) => Body::new(stated.check(body, move |wrong| {
+                        of_digests.found_wrong_digest();
+                        warn_of(&url, wrong);
+                    })),
                     None => Body::new(body),
                 }
             }))
         })
     }
+}
+
+/// Tells the operator of a file with another digest than is stated.
+fn warn_of(url: &str, WrongDigest { stated, found }: &WrongDigest) {
+    brisk_terminal::messages::warn(&format!(
+        "{url} has the digest {found}, but {stated} is stated for it, so no client gets it and it is not kept; if the index has \
+         changed, ask for its page with Cache-Control: no-cache; otherwise do not use the file, and tell the operator of the index"
+    ));
 }
 
 /// Whether a body has all bytes of a file, as they are.
@@ -252,6 +265,16 @@ fn has_an_end<B>(response: &Response<B>) -> bool {
     response.version() >= Version::HTTP_2
         || headers.contains_key(CONTENT_LENGTH)
         || headers.contains_key(TRANSFER_ENCODING)
+}
+
+/// A URL without credentials: neither a user's name nor values of its query.
+fn shown_url(url: &Uri) -> String {
+    let scheme = url.scheme_str().unwrap_or_default();
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{}", access_log::shown(url))
 }
 
 /// The host of a URL, and its port if it has one.
@@ -305,4 +328,22 @@ fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
         .downcast_ref::<std::io::Error>()
         .and_then(std::io::Error::get_ref);
     wrapped.is_some_and(|wrapped| is_of_tls(wrapped))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_credentials() {
+        for (url, shown) in [
+            ("https://a.example/x%20y", "https://a.example/x%20y"),
+            (
+                "http://ann:hush@a.example:81/x?token=hush&hush",
+                "http://a.example:81/x?token=*&*",
+            ),
+        ] {
+            assert_eq!(shown_url(&url.parse().unwrap()), shown);
+        }
+    }
 }

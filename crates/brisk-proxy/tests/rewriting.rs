@@ -80,6 +80,19 @@ fn a_page_is_rewritten_once() {
     }
 }
 
+/// A text that has a word sooner or later.
+fn await_in(text: impl Fn() -> String, word: &str) -> String {
+    let begun = Instant::now();
+    loop {
+        let text = text();
+        if text.contains(word) {
+            return text;
+        }
+        assert!(begun.elapsed() < HANG, "{text}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// The page has the digest of "file".
 #[test]
 fn a_file_is_kept_if_it_has_the_digest_that_its_page_states() {
@@ -99,7 +112,11 @@ fn a_file_is_kept_if_it_has_the_digest_that_its_page_states() {
             },
         }
     });
-    let proxy = start(&home(), &index);
+    let home = home();
+    let log = home.path().join("log");
+    let map = format!("/py=python:{}", index.url());
+    let args = ["--map", &map, "--log", log.to_str().unwrap()];
+    let proxy = Program::start_with(Arc::clone(&home), &args, &[]);
     let page = get(proxy.address, "/py/six/");
     let path = format!("/~sha256/{DIGEST}/py/six/six-1.tar.gz");
     assert_eq!(
@@ -111,6 +128,29 @@ fn a_file_is_kept_if_it_has_the_digest_that_its_page_states() {
     let answer = exchange(proxy.address, asks.as_bytes());
     let text = String::from_utf8(answer).unwrap();
     assert!(!text.contains("fill"), "{text}");
+    // The operator sees it, too.
+    assert_eq!(proxy.metric("brisk_proxy_wrong_digests_total"), Some(1));
+    let wrong = "dcd32479a72e55b29a03a586d8a483a05be0ce87cc5c25c7bad23079fc0356b3";
+    let warning = format!(
+        "brisk: warning: {}/six/six-1.tar.gz has the digest {wrong}, but {DIGEST} is stated for it, so no client gets it and it is \
+         not kept; if the index has changed, ask for its page with Cache-Control: no-cache; otherwise do not use the file, and \
+         tell the operator of the index\n",
+        index.url().trim_end_matches('/')
+    );
+    let messages = await_in(|| proxy.messages(), "warning");
+    assert!(messages.ends_with(&warning), "{messages}");
+    let status = get(proxy.address, "/-/").text();
+    assert!(
+        status.contains("another one than is stated: 1 file."),
+        "{status}"
+    );
+    let logged = await_in(|| fs::read_to_string(&log).unwrap(), "~sha256");
+    let line = logged
+        .lines()
+        .find(|line| line.contains("~sha256"))
+        .unwrap();
+    let end = "s brisk; fwd=uri-miss; fwd-status=200; ttl=600; detail=wrong-digest";
+    assert!(line.contains("\" 200 0+ ") && line.ends_with(end), "{line}");
     for _ in 0..2 {
         let reply = get(proxy.address, &path);
         assert_eq!((reply.status, &*reply.text()), (200, "file"));
