@@ -290,14 +290,45 @@ fn clients_without_configuration_say_their_defaults() {
     // Who does not ask for it is served what is configured.
     let mut command = command(home.path());
     command.args(["--listen", "127.0.0.1:0"]).envs(path);
-    let messages = match Program::try_spawn(home, command) {
+    let messages = match Program::try_spawn(Arc::clone(&home), command) {
         Ok(proxy) => proxy.messages(),
         Err(messages) => messages,
     };
-    assert!(
-        messages.contains("python: neither pip nor uv names an index"),
-        "{messages}"
-    );
+    for note in [
+        "python: neither pip nor uv names an index in its configuration; say --preset python to serve the one that pip asks by \
+         default, or set PIP_INDEX_URL or UV_DEFAULT_INDEX, or index-url in pip.conf or uv.toml, or say --preset python=URL\n",
+        "cargo: cargo names no sparse index in its configuration; say --preset cargo to serve the one that cargo asks by \
+         default, or set the replace-with of crates-io in the config.toml of cargo, or say --preset cargo=URL\n",
+        "npm: npm names no registry in its configuration; set npm_config_registry, or registry in .npmrc, or say --preset npm=URL\n",
+    ] {
+        assert!(messages.contains(note), "{messages}");
+    }
+    // Clients that do not say it are installed all the same.
+    for (name, preset, expected) in [
+        (
+            "pip",
+            "python",
+            "neither pip nor uv names an index in its configuration, and pip does not say which one it asks by default; set ",
+        ),
+        (
+            "cargo",
+            "cargo",
+            "cargo names no sparse index in its configuration, and cargo does not say which one it asks by default; set ",
+        ),
+    ] {
+        fs::write(home.path().join(name), "#!/bin/sh\nexit 1\n").unwrap();
+        let (code, _, message) = outcome(home.path(), &["--preset", preset], &path);
+        assert_eq!(code, Some(2), "{message}");
+        let expected = format!("--preset {preset}: {expected}");
+        assert!(message.contains(&expected), "{message}");
+    }
+    // What is configured is named.
+    let vendored = "[source.crates-io]\nreplace-with = 'own'\n[source.own]\ndirectory = 'vendor'\n";
+    fs::create_dir(home.path().join(".cargo")).unwrap();
+    fs::write(home.path().join(".cargo/config.toml"), vendored).unwrap();
+    let (_, _, message) = outcome(home.path(), &["--preset", "cargo"], &path);
+    let expected = "/.cargo/config.toml replaces crates-io by own, which is a directory (vendor); the proxy serves a registry";
+    assert!(message.contains(expected), "{message}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub fn maps(surroundings: &Surroundings) -> anyhow::Result<Vec<(Map, String)>> {
         }
     }
     if maps.is_empty() {
-        bail!("{}", what_to_set(Kind::Apt));
+        bail!("{}", what_to_set(Kind::Apt, None, false));
     }
     Ok(maps)
 }
@@ -60,7 +60,7 @@ pub fn sources(surroundings: &Surroundings, proxy: &str) -> anyhow::Result<Strin
         new.push('\n');
     }
     if new.is_empty() {
-        bail!("{}", what_to_set(Kind::Apt));
+        bail!("{}", what_to_set(Kind::Apt, None, false));
     }
     Ok(new)
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Deserialize;
 
 use super::Surroundings;
@@ -22,6 +22,28 @@ struct Settings {
 struct Source {
     registry: Option<String>,
     replace_with: Option<String>,
+    directory: Option<String>,
+    local_registry: Option<String>,
+    git: Option<String>,
+}
+
+impl Source {
+    /// What it is in place of a registry, for people.
+    fn shown(&self) -> String {
+        for (kind, place) in [
+            ("a directory", &self.directory),
+            ("a local registry", &self.local_registry),
+            ("a git repository", &self.git),
+        ] {
+            match place {
+                // A URL may have a password.
+                Some(url) if url.contains("://") => return kind.to_owned(),
+                Some(path) => return format!("{kind} ({path})"),
+                None => {}
+            }
+        }
+        "without a registry".to_owned()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -61,6 +83,9 @@ pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {
                 let known = all.source.entry(name).or_default();
                 known.registry = known.registry.take().or(source.registry);
                 known.replace_with = known.replace_with.take().or(source.replace_with);
+                known.directory = known.directory.take().or(source.directory);
+                known.local_registry = known.local_registry.take().or(source.local_registry);
+                known.git = known.git.take().or(source.git);
             }
             for (name, registry) in settings.registries {
                 places.entry(name.clone()).or_insert_with(|| place.clone());
@@ -81,6 +106,7 @@ pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {
         };
         name = next;
     }
+    let replacement = (name != "crates-io").then(|| name.clone());
     let replaced = all
         .source
         .get(&name)
@@ -105,7 +131,18 @@ pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {
             Some((index(&name)?, name))
         });
     let Some((url, name)) = found else {
-        return Ok(None);
+        let Some(by) = replacement else {
+            return Ok(None);
+        };
+        let place = places.get("crates-io").map_or("cargo", String::as_str);
+        let found = match all.source.get(&by) {
+            Some(source) => format!("which is {}", source.shown()),
+            None => "which no file of cargo has".to_owned(),
+        };
+        bail!(
+            "{place} replaces crates-io by {by}, {found}; the proxy serves a registry whose URL has sparse+ before it: name that \
+             there, or say --preset cargo=URL"
+        );
     };
     let place = places.get(&name).cloned();
     let place = place.unwrap_or_else(|| format!("the registry {name} of cargo"));
@@ -178,5 +215,38 @@ mod tests {
         );
         let error = find(&[]).unwrap_err().to_string();
         assert!(error.contains("is no sparse one"), "{error}");
+    }
+
+    #[test]
+    fn a_replacement_that_cannot_be_served_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("home/.cargo/config.toml");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        for (source, found) in [
+            (
+                "[source.own]\ndirectory = 'vendor'",
+                "which is a directory (vendor)",
+            ),
+            (
+                "[source.own]\nlocal-registry = '/r'",
+                "which is a local registry (/r)",
+            ),
+            (
+                "[source.own]\ngit = 'https://u:hush@g.example/x'",
+                "which is a git repository",
+            ),
+            ("[source.own]\nx = 1", "which is without a registry"),
+            ("", "which no file of cargo has"),
+        ] {
+            let text = format!("[source.crates-io]\nreplace-with = 'own'\n{source}\n");
+            fs::write(&file, text).unwrap();
+            let error = find(&Surroundings::of_test(root.path(), &[])).unwrap_err();
+            let expected = format!(
+                "{} replaces crates-io by own, {found}; the proxy serves a registry whose URL has sparse+ before it: name that \
+                 there, or say --preset cargo=URL",
+                file.display()
+            );
+            assert_eq!(error.to_string(), expected);
+        }
     }
 }

@@ -28,26 +28,47 @@ pub(super) fn url_behind<'t>(help: &'t str, option: &str) -> Option<&'t str> {
     bare.find(|word| word.starts_with("https://") || word.starts_with("http://"))
 }
 
-/// What to do if the clients of a preset are not configured.
-pub(super) fn what_to_set(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Python => {
-            "neither pip nor uv names an index; install one of them, or set PIP_INDEX_URL or UV_DEFAULT_INDEX, or index-url in \
-             pip.conf or uv.toml, or say --preset python=URL"
+/// What to do if the clients of a preset are not configured. `installed` is the one whose default could be taken, and
+/// `is_asked` whether it was asked for that and did not say it.
+pub(super) fn what_to_set(kind: Kind, installed: Option<&str>, is_asked: bool) -> String {
+    let (lacks, set) = match kind {
+        Kind::Python => (
+            "neither pip nor uv names an index",
+            "set PIP_INDEX_URL or UV_DEFAULT_INDEX, or index-url in pip.conf or uv.toml, or say --preset python=URL",
+        ),
+        Kind::Npm => (
+            "npm names no registry in its configuration",
+            "set npm_config_registry, or registry in .npmrc, or say --preset npm=URL",
+        ),
+        Kind::Cargo => (
+            "cargo names no sparse index",
+            "set the replace-with of crates-io in the config.toml of cargo, or say --preset cargo=URL",
+        ),
+        Kind::Go => (
+            "go names no proxy in its configuration",
+            "set GOPROXY, or say --preset go=URL",
+        ),
+        Kind::Apt => (
+            "apt has no source with http or https in /etc/apt",
+            "add one, or say --preset apt=URL",
+        ),
+        Kind::Plain => return "there is nothing to find".to_owned(),
+    };
+    let kind = kind.name();
+    match (installed, is_asked) {
+        (Some(client), false) => format!(
+            "{lacks} in its configuration; say --preset {kind} to serve the one that {client} asks by default, or {set}"
+        ),
+        (Some(client), true) => {
+            format!(
+                "{lacks} in its configuration, and {client} does not say which one it asks by default; {set}"
+            )
         }
-        Kind::Npm => {
-            "npm names no registry in its configuration; set npm_config_registry, or registry in .npmrc, or say --preset \
-             npm=URL"
-        }
-        Kind::Cargo => {
-            "cargo names no sparse index; install it, or set the replace-with of crates-io in the config.toml of \
-             cargo, or say --preset cargo=URL"
-        }
-        Kind::Go => "go names no proxy in its configuration; set GOPROXY, or say --preset go=URL",
-        Kind::Apt => {
-            "apt has no source with http or https in /etc/apt; add one, or say --preset apt=URL"
-        }
-        Kind::Plain => "there is nothing to find",
+        (None, _) => match kind {
+            "python" => format!("{lacks}; install one of them, or {set}"),
+            "cargo" => format!("{lacks}; install it, or {set}"),
+            _ => format!("{lacks}; {set}"),
+        },
     }
 }
 

@@ -50,7 +50,14 @@ pub fn maps(
         found => found,
     };
     let Some(found) = found else {
-        bail!("{}", what_to_set(kind));
+        let clients: &[&str] = match kind {
+            Kind::Python => &["pip", "pip3", "uv"],
+            Kind::Cargo => &["cargo"],
+            _ => &[],
+        };
+        let mut clients = clients.iter().copied();
+        let installed = clients.find(|client| surroundings.has_program(client));
+        bail!("{}", what_to_set(kind, installed, or_default));
     };
     let map = Map::new(&format!("/{}", kind.name()), &found.url, kind);
     Ok(vec![(

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -96,6 +97,17 @@ impl Surroundings {
                 _ => Err(e).with_context(|| path.display().to_string()),
             },
         }
+    }
+
+    /// Whether a program is in a directory of `PATH`.
+    pub fn has_program(&self, name: &str) -> bool {
+        let is_program = |path: PathBuf| {
+            let found = fs::metadata(path);
+            found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        };
+        let directories = self.variable("PATH").map(std::env::split_paths);
+        let mut directories = directories.into_iter().flatten();
+        directories.any(|directory| is_program(directory.join(name)))
     }
 
     /// What a client says on stderr when it fails with these variables. None if it does not exist or does not fail.
