@@ -12,7 +12,7 @@ pub enum Durability {
     /// Nothing: the system writes when it likes. Who is killed loses nothing. If the machine stops, by a loss of power or a crash
     /// of the kernel, all is lost that was committed since [`Database::sync`](crate::Database::sync) or since the file was
     /// opened, and what was there before, too: pages that were written before and after are mixed. Such a file is refused
-    /// ([`Error::Unsynced`]). For what can be made anew: an import, or a test.
+    /// ([`Error::Unsynced`](crate::Error::Unsynced)). For what can be made anew: an import, or a test.
     ///
     /// A file beside it, whose name ends with `-lazy`, says that it is open so. It goes when the last handle does.
     Lazy,

@@ -108,7 +108,7 @@ impl Options {
     }
 
     /// Looks at each page of the file while it is opened, as [`UntypedDatabase::check_pages`](crate::UntypedDatabase::check_pages)
-    /// does. A page that is not what was written is [`Error::Pages`] then.
+    /// does. A page that is not what was written is [`Error::Pages`](crate::Error::Pages) then.
     ///
     /// LMDB trusts its pages: a wrong one can end the process by a signal. Whatever is asked for here, the first pages and the
     /// length of the file are looked at, and each record when it is read. This reads the whole file, once: 50 ms

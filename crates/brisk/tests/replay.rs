@@ -5,7 +5,7 @@ mod staging;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use brisk_io::measure::evict_and_prove;
@@ -421,9 +421,23 @@ const BUSY: &str = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
 
 /// Runs a script in the root directory `root` of the stage, with its profile `root.profile`.
 fn in_root(stage: &Stage, options: &[&str], script: &str) -> (Option<i32>, String, String) {
+    in_root_until(stage, options, script, || ())
+}
+
+/// The same. What the script reads from its standard input ends when `ready` returns.
+fn in_root_until(
+    stage: &Stage,
+    options: &[&str],
+    script: &str,
+    ready: impl FnOnce(),
+) -> (Option<i32>, String, String) {
     let mut command = stage.brisk(&["run", "root", "--root", "--profile", "root.profile"]);
     command.args(options).args(["--", "/bin/sh", "-c", script]);
-    let output = command.output().unwrap();
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = piped.stderr(Stdio::piped()).spawn().unwrap();
+    ready();
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (
         output.status.code(),
@@ -458,10 +472,16 @@ fn a_directory_is_the_root_directory_beside_its_profile() {
         let script = "cat /etc/own; [ /etc/hosts -ef /proc/self/root/etc/hosts ] && echo hosts; \
                       ls -d /proc/self /sys/kernel /dev/null /tmp /run /home; \
                       [ -e /usr/bin/env ] || echo none; echo $BRISK_TREE; readlink /proc/self/exe; \
-                      echo x > /data/new; echo x > /.brisk/0/data/new; "
-            .to_owned()
-            + BUSY;
-        let (_, out, err) = in_root(&stage, &[], &script);
+                      echo x > /data/new; echo x > /.brisk/0/data/new; read go";
+        // The file is replayed though the program does not ask for it. A replay gives up when its program has ended.
+        let is_replayed = || {
+            let deadline = Instant::now() + SOON;
+            while resident(&stage.path("root/data/big")) < 256 {
+                assert!(Instant::now() < deadline, "nothing is replayed");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        };
+        let (_, out, err) = in_root_until(&stage, &[], script, is_replayed);
         let expected = "image\nhosts\n/dev/null\n/home\n/proc/self\n/run\n/sys/kernel\n/tmp\nnone\n/\n/bin/readlink\n";
         assert_eq!(out, expected, "{err}");
         assert_eq!(err.matches("Read-only file system").count(), 2, "{err}");
@@ -469,12 +489,6 @@ fn a_directory_is_the_root_directory_beside_its_profile() {
         assert!(!stage.path("root/proc").exists());
         assert!(!stage.path("root/.brisk").exists());
 
-        // The file was replayed though the program did not ask for it.
-        let deadline = Instant::now() + SOON;
-        while resident(&stage.path("root/data/big")) < 256 {
-            assert!(Instant::now() < deadline, "nothing is replayed");
-            std::thread::sleep(Duration::from_millis(2));
-        }
         let (code, _, err) = in_root(&stage, &["-v"], &format!("{BUSY}; exit 7"));
         assert_eq!(code, Some(7), "{err}");
         assert!(err.contains("6 files"), "{err}");
