@@ -17,7 +17,7 @@ pub const PAGE: u64 = 4096;
 /// What a launch asked for: ranges of pages and look-ups of names, in the order in which they were
 /// first asked for.
 ///
-/// Made by a [`ProfileBuilder`] or read from its text
+/// Made by a [`ProfileBuilder`](crate::profile::ProfileBuilder) or read from its text
 /// ([`Profile::from_text`]); [`Profile::merge`] makes one of several.
 ///
 /// 1. `runs` is at least 1, and each step was seen in 1 to `runs` of them.

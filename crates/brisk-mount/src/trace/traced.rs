@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 
 use brisk_image::profile::Profile;
 
-/// The result of a [`Trace`] or [`SystemTrace`].
+/// The result of a [`Trace`](crate::Trace) or [`SystemTrace`](crate::SystemTrace).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Traced {

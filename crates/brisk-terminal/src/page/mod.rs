@@ -60,7 +60,7 @@ impl Page {
         self.html(&format!("<ul>\n{items}</ul>\n"))
     }
 
-    /// A picture of [`chart`], with a caption.
+    /// A picture as SVG, with a caption.
     pub fn figure(&mut self, picture: &str, caption: &str) -> &mut Self {
         let caption = escaped(caption);
         self.html(&format!(
