@@ -10,6 +10,7 @@ pub mod answer;
 pub mod db_args;
 pub mod messages;
 pub mod names;
+#[cfg(feature = "page")]
 pub mod page;
 pub mod proxy_args;
 pub mod shell_word;

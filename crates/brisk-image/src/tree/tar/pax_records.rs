@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
+use data_encoding::BASE64_NOPAD;
+
 use super::decimal::decimal;
 use super::sparse::PaxSparse;
 use crate::format::xattr::MAX_VALUE;
@@ -264,29 +266,11 @@ fn decode_percent(text: &[u8], only: &[u8]) -> Vec<u8> {
 /// Base 64 with or without padding.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     let end = text.iter().position(|byte| *byte == b'=');
-    let (text, padding) = text.split_at(end.unwrap_or(text.len()));
-    if padding.len() > 2 || padding.iter().any(|byte| *byte != b'=') || text.len() % 4 == 1 {
-        return None;
+    let (digits, padding) = text.split_at(end.unwrap_or(text.len()));
+    match padding {
+        b"" | b"=" | b"==" => BASE64_NOPAD.decode(digits).ok(),
+        _ => None,
     }
-    let mut decoded = Vec::with_capacity(text.len() / 4 * 3 + 2);
-    for group in text.chunks(4) {
-        let mut bits = 0u32;
-        for byte in group {
-            let value = match byte {
-                b'A'..=b'Z' => byte - b'A',
-                b'a'..=b'z' => byte - b'a' + 26,
-                b'0'..=b'9' => byte - b'0' + 52,
-                b'+' => 62,
-                b'/' => 63,
-                _ => return None,
-            };
-            bits = bits << 6 | u32::from(value);
-        }
-        // Four digits are three bytes, three are two, two are one.
-        bits <<= 6 * (4 - group.len());
-        decoded.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
-    }
-    Some(decoded)
 }
 
 #[cfg(test)]

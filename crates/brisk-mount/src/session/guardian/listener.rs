@@ -75,8 +75,12 @@ impl Listener {
 
     /// Gives the socket's file a name that no run looks for. Whoever lists sessions still finds it.
     pub(super) fn retire(&mut self) {
-        if self.retired.is_some() || self.directory.socket_id(&self.key) != self.id {
+        if self.retired.is_some() {
             return;
+        }
+        // A later session has the name.
+        if self.directory.socket_id(&self.key) != self.id {
+            return self.unlist();
         }
         let key = format!("{}.{}", self.key, std::process::id());
         match self.directory.retire(&self.key, &key) {
