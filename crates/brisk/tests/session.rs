@@ -1265,6 +1265,36 @@ fn programs_see_an_image_to_their_end_after_a_lazy_end() {
     });
 }
 
+#[test]
+fn sessions_in_sessions_end_together() {
+    each_user(|stage| {
+        let run = [
+            "run",
+            "app.img",
+            "--seen-by",
+            "program",
+            "--linger",
+            "600",
+            "--",
+        ];
+        let mut nested = stage.brisk(&run);
+        let brisk = stage.executable();
+        let nested = nested
+            .arg(brisk)
+            .args(run)
+            .args(["bin/app", "true"])
+            .output();
+        assert_eq!(
+            said(&nested.unwrap()),
+            (Some(0), String::new(), String::new())
+        );
+        assert_eq!(stage.processes("brisk-guardian").len(), 2);
+        let ended = stage.brisk(&["umount", "--all"]).output().unwrap();
+        assert_eq!(said(&ended), (Some(0), String::new(), String::new()));
+        stage.assert_nothing_left(Duration::from_secs(10));
+    });
+}
+
 /// A run of `app.img` with these options. Returns stdout and stderr of the script.
 fn run_with(stage: &Stage, options: &[&str], script: &str) -> (Option<i32>, String, String) {
     let mut command = stage.brisk(&["run", "app.img", "--linger", "600"]);

@@ -47,29 +47,40 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 
 /// Ends all sessions. Those that cannot end do not keep the others from it.
 fn end_all(lazy: bool) -> anyhow::Result<Answer> {
-    let found = sessions()?;
-    let ended = told_to_wait(|| end_sessions(&found, lazy))?;
+    let mut found = sessions()?;
+    let all = found.len();
+    let mut busy = Vec::new();
+    // A session that was made in another one is a program of that. So as long as some end, the others are asked again.
+    while !found.is_empty() {
+        let ended = told_to_wait(|| end_sessions(&found, lazy))?;
+        let (mut left, before) = (Vec::new(), found.len());
+        for (session, ended) in found.into_iter().zip(ended) {
+            match ended {
+                Ok(end) => tell(&session, end),
+                Err(error) => left.push((session, error)),
+            }
+        }
+        if left.len() == before {
+            busy = left;
+            break;
+        }
+        found = left.into_iter().map(|(session, _)| session).collect();
+    }
     remove_logs()?;
-    if found.is_empty() {
+    if all == 0 {
         say("there is no session to end");
         return Ok(Answer::No);
     }
-    let mut left = 0;
-    for (session, ended) in found.iter().zip(ended) {
-        match ended {
-            Ok(end) => tell(session, end),
-            Err(error) => {
-                warn(&format!("{}: {}", names(session), with_reasons(&error)));
-                left += 1;
-            }
-        }
+    for (session, error) in &busy {
+        warn(&format!("{}: {}", names(session), with_reasons(error)));
     }
+    let left = busy.len();
     match left {
         0 => Ok(Answer::Yes),
         _ => bail!(
             "{} of {} left",
             left,
-            count(found.len() as u64, "session is", "sessions are")
+            count(all as u64, "session is", "sessions are")
         ),
     }
 }
