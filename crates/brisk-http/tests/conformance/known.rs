@@ -112,6 +112,13 @@ pub const OVER_CONNECTIONS: &[Known] = &[
     ),
 ];
 
+/// More, in both versions, where `brisk proxy` itself speaks to the suite's server.
+pub const OF_PROXY: &[Known] = &[(
+    &["headers-store-Transfer-Encoding"],
+    "The suite's server sends its answer with a length and with this field. Where an answer ends is in doubt then, so the \
+     proxy gives 502 (RFC 9112, section 6.3).",
+)];
+
 /// Of the suite at commit b55b8bda.
 pub fn current() -> Vec<Known> {
     let own: &[Known] = &[

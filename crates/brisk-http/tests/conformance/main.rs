@@ -162,9 +162,9 @@ fn the_current_suite() {
 /// Wants a run of the suite's own runner to have failed where this one does, and where connections are known to matter.
 fn check_official(run: &Run, known: &[Known]) {
     let all = [known, known::OVER_CONNECTIONS].concat();
-    for name in ["brisk proxy", "brisk private"] {
+    for (name, more) in [("brisk proxy", known::OF_PROXY), ("brisk private", &[])] {
         println!("{name}");
-        check(&run.results(run.cache(name)), &all);
+        check(&run.results(run.cache(name)), &[&*all, more].concat());
     }
 }
 
@@ -192,4 +192,5 @@ fn the_suites_own_runner_agrees() {
     check(&results(&suite, Place::Browser), &known);
     check_official(&run, &known);
     check_reasons(known::OVER_CONNECTIONS);
+    check_reasons(known::OF_PROXY);
 }
