@@ -153,7 +153,7 @@ fn a_recipe_that_cannot_be_followed_is_told() {
 fn what_does_not_fit_the_new_image_is_said() {
     let sandbox = Sandbox::with_app();
     sandbox.pack(&["--verity"]);
-    for file in ["app.img.manifest", "app.img.minisig"] {
+    for file in ["app.img.manifest", "app.img.manifest.minisig"] {
         sandbox.file(file, b"of the old image");
     }
     let repack = ["repack", "app.img", "-q", "-o", "app.img"];
@@ -163,7 +163,7 @@ fn what_does_not_fit_the_new_image_is_said() {
         )
     };
     let outcome = sandbox.run(&[&repack[..], &["--verity"]].concat());
-    let two = new("app.img.manifest, app.img.minisig were made");
+    let two = new("app.img.manifest, app.img.manifest.minisig were made");
     assert_eq!((outcome.code, outcome.stderr), (0, two));
     let other = ["repack", "app.img", "-q", "-o", "new.img"];
     let outcome = sandbox.run(&other);

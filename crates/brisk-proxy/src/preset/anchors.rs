@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use brisk_terminal::page::encoded;
+
 use super::links::{Unreadable, add};
 
 /// A `href` of a page.
@@ -203,21 +205,6 @@ fn numbered(text: &str) -> Option<(char, &str)> {
         None => number.parse(),
     };
     Some((char::from_u32(code.ok()?)?, behind))
-}
-
-fn encoded(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c => safe.push(c),
-        }
-    }
-    safe
 }
 
 #[cfg(test)]

@@ -122,12 +122,17 @@ impl Page {
     }
 }
 
-/// Text, escaped for HTML and for its attributes.
+/// Text from outside, escaped for HTML and for its attributes.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     let text = printable(text);
-    if !text.contains(['&', '<', '>', '"', '\'']) {
-        return text;
+    match text.contains(['&', '<', '>', '"', '\'']) {
+        true => Cow::Owned(encoded(&text)),
+        false => text,
     }
+}
+
+/// Text with references in place of the characters that are markup in HTML or in its attributes. All others stay.
+pub fn encoded(text: &str) -> String {
     let mut safe = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match c {
@@ -139,7 +144,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
             c => safe.push(c),
         }
     }
-    Cow::Owned(safe)
+    safe
 }
 
 #[cfg(test)]
