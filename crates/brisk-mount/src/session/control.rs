@@ -13,7 +13,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::dead_mounts::remove_dead_mounts;
 use super::directory::{Directory, KEPT_LOGS};
-use super::members::{Description, list_of_all, name_of};
+use super::members::{Description, guardian_process, list_of_all, name_of};
 use super::message::{Message, receive, send};
 use crate::Confinement;
 use crate::error::{Action, Cause, Error, Result};
@@ -32,7 +32,7 @@ const UNMOUNT_WITHIN: Duration = Duration::from_secs(20);
 /// A guardian has unmounted its image.
 pub(super) const UNMOUNTED: &[u8] = b"unmounted";
 
-/// How many guardians are asked at one time at most. Each takes a descriptor.
+/// How many guardians are asked at one time at most. Each takes two descriptors.
 const AT_ONCE: u64 = 256;
 
 /// Asks a guardian to leave its programs to the one who asks, and to say how to find them.
@@ -291,19 +291,30 @@ pub fn end_sessions(sessions: &[SessionStatus], lazy: bool) -> Result<Vec<Result
             };
             Some((guardian.as_ref().ok()?, request))
         });
+        let processes: Vec<_> = sessions
+            .iter()
+            .map(|session| guardian_process(session.guardian))
+            .collect();
         let mut answers = ask_all(&requests.collect::<Vec<_>>()).into_iter();
         let until = Instant::now() + END_WITHIN;
-        results.extend(guardians.into_iter().map(|guardian| {
+        let asked = guardians.into_iter().zip(processes);
+        results.extend(asked.map(|(guardian, process)| {
             let guardian = guardian?;
             let answer = answers.next().unwrap_or(Ok(None));
-            ended(&guardian, answer, lazy, until)
+            ended(&guardian, process, answer, lazy, until)
         }));
     }
     Ok(results)
 }
 
 /// Waits for the end of a session whose guardian was asked for it, unless it ends lazily.
-fn ended(guardian: &OwnedFd, answer: Answer, lazy: bool, until: Instant) -> Result<SessionEnd> {
+fn ended(
+    guardian: &OwnedFd,
+    process: Option<OwnedFd>,
+    answer: Answer,
+    lazy: bool,
+    until: Instant,
+) -> Result<SessionEnd> {
     let failed = |cause| Error::new(Action::End, cause);
     let Some(answer) = answer.map_err(unreachable)? else {
         return Ok(SessionEnd::Gone);
@@ -328,9 +339,15 @@ fn ended(guardian: &OwnedFd, answer: Answer, lazy: bool, until: Instant) -> Resu
         true => until.min(Instant::now() + UNMOUNT_WITHIN),
         false => until,
     };
-    // The guardian ends, which closes the connection.
+    // The guardian ends, which closes the connection. Only after that, the kernel lets go of the rest of it: until then it counts
+    // as a program of the session that it was made in.
     match wait(guardian, until).and_then(|()| receive(guardian)) {
-        Ok(None) => Ok(SessionEnd::Gone),
+        Ok(None) => {
+            if let Some(process) = process {
+                wait(&process, until).ok();
+            }
+            Ok(SessionEnd::Gone)
+        }
         Ok(Some(_)) => Err(unreachable(Errno::PROTO)),
         Err(Errno::TIMEDOUT) if is_unmounted => Ok(SessionEnd::SeenElsewhere),
         Err(Errno::TIMEDOUT) => Err(failed(Cause::Unmountable {
@@ -347,7 +364,7 @@ fn unreachable(e: impl Into<std::io::Error>) -> Error {
 /// How many guardians this process can ask at one time. It needs some descriptors besides.
 fn at_once() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from((limit / 2).clamp(1, AT_ONCE)).unwrap_or(1)
+    usize::try_from((limit / 4).clamp(1, AT_ONCE)).unwrap_or(1)
 }
 
 /// What a guardian answers. None if it has ended.
@@ -374,10 +391,11 @@ fn ask_all(requests: &[(&OwnedFd, Vec<&str>)]) -> Vec<Answer> {
     answers.collect()
 }
 
-/// Waits until the guardian says something or closes the connection. ETIMEDOUT if it does neither.
-fn wait(guardian: &OwnedFd, until: Instant) -> rustix::io::Result<()> {
+/// Waits until the guardian says something or closes the connection, or until the process of a `pidfd` has ended. ETIMEDOUT if
+/// nothing of that happens.
+fn wait(watched: &OwnedFd, until: Instant) -> rustix::io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
-    let mut fds = [PollFd::new(guardian, PollFlags::IN)];
+    let mut fds = [PollFd::new(watched, PollFlags::IN)];
     match poll(&mut fds, Timespec::try_from(left).ok().as_ref())? {
         0 => Err(Errno::TIMEDOUT),
         _ => Ok(()),

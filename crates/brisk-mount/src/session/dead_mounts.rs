@@ -21,9 +21,10 @@ use crate::sys::process::start_detached;
 /// How long a mount may be without a server before its guardian unmounts it.
 const ENDING: Duration = Duration::from_millis(100);
 
-/// How soon the kernel says that nobody serves a mount.
+/// How soon the kernel says that nobody serves a mount, also on a busy machine. Only a server that was stopped makes anybody wait
+/// for so long.
 const DEAD_WITHIN: Timespec = Timespec {
-    tv_sec: 1,
+    tv_sec: 5,
     tv_nsec: 0,
 };
 

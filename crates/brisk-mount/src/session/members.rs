@@ -1,7 +1,7 @@
 //! Which processes belong to a session.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,9 @@ use crate::sys::process::process_session;
 /// The namespaces of mounts and of process numbers of this process.
 const OWN_MOUNTS: &str = "/proc/self/ns/mnt";
 const OWN_PROCESSES: &str = "/proc/self/ns/pid";
+
+/// The name of a guardian's process.
+const GUARDIAN: &CStr = c"brisk-guardian";
 
 /// How to recognise the processes of a session.
 ///
@@ -354,6 +357,20 @@ fn namespace_of(process: &str) -> io::Result<PathBuf> {
         }
     }
     Err(io::ErrorKind::NotFound.into())
+}
+
+/// Gives this process the name of guardians.
+pub(super) fn take_guardian_name() {
+    // Without it, nobody waits for the last of its end, so a failure does not matter.
+    rustix::thread::set_name(GUARDIAN).ok();
+}
+
+/// The process of a guardian, to watch until it ends. None if this process does not see it: the number may be one of another
+/// namespace.
+pub(super) fn guardian_process(guardian: i32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(guardian)?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    (name_of(pid).as_bytes() == GUARDIAN.to_bytes()).then_some(process)
 }
 
 /// The name that a process has given itself.

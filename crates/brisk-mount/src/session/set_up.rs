@@ -21,7 +21,7 @@ use super::image_source::ImageSource;
 use super::lasting_layer::{LastingLayer, LayerLock};
 use super::layout::Layout;
 use super::log::say;
-use super::members::Members;
+use super::members::{Members, take_guardian_name};
 use super::message::{FAILED, failure, send, send_now};
 use super::missing_place::make as make_places;
 use super::mount_handle::MountHandle;
@@ -231,8 +231,7 @@ fn guard(
     layer_lock: Option<LayerLock>,
     first: OwnedFd,
 ) -> i32 {
-    // The name is only for people, so a failure does not matter.
-    rustix::thread::set_name(c"brisk-guardian").ok();
+    take_guardian_name();
     // Before the limits, which do not allow it.
     show_images(mounted.iter().map(|image| image.image.path.as_os_str()));
     take_own_limits();

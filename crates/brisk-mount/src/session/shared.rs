@@ -25,7 +25,7 @@ use super::image_source::ImageSource;
 use super::join;
 use super::join::TRIES;
 use super::log::say;
-use super::members::Members;
+use super::members::{Members, take_guardian_name};
 use super::message::{FAILED, receive, send_now};
 use super::mount_handle::MountHandle;
 use super::open_image::{OpenImage, SessionImage, mount_directory};
@@ -422,8 +422,7 @@ impl PendingMount {
         listener: Option<OwnedFd>,
         first: OwnedFd,
     ) -> i32 {
-        // The name is only for people, so a failure does not matter.
-        rustix::thread::set_name(c"brisk-guardian").ok();
+        take_guardian_name();
         // Before the limits, which do not allow it.
         show_images(std::iter::once(self.image.path.as_os_str()));
         take_own_limits();
