@@ -1,4 +1,4 @@
-# brisk: see README.md. On Debian, every target installs what it needs (lab/deps, as root).
+# brisk: see README.md. On Debian, every target installs what it needs (workshop/lab/deps, as root).
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -27,20 +27,20 @@ starters:
 
 # Tests what was built: starts programs with it.
 smoke: all
-	lab/smoke $(BRISK) $(if $(STATIC),static,dynamic) without-lzo
+	workshop/lab/smoke $(BRISK) $(if $(STATIC),static,dynamic) without-lzo
 
 # The same with what `make test` has built.
 smoke-tested:
-	lab/smoke target/debug/brisk dynamic lzo
+	workshop/lab/smoke target/debug/brisk dynamic lzo
 
 # Traces a real program, packs it, starts it from the image, and measures how much faster that is. Builds what the demo
 # starts, and not the proxy or the databases.
 demo: PROFILE = demo
 demo: deps
-	lab/demo --check
+	workshop/lab/demo --check
 	$(MAKE) PROFILE=$(PROFILE) starters
 	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-lab --bin brisk-tools --bin brisk-lab
-	lab/demo $(BRISK)
+	workshop/lab/demo $(BRISK)
 
 # What a change should pass before anything else: form, lints, and the tests that need neither root nor other programs.
 check:
@@ -60,9 +60,9 @@ test: deps
 conformance: RESULT = target/conformance/$(STARTED).json
 conformance: STARTED := $(shell date -u +%Y-%m-%dT%H%M%SZ)
 conformance:
-	lab/deps --conformance
+	workshop/lab/deps --conformance
 	$(CARGO) build --profile $(PROFILE) --locked -p brisk-proxy --bin brisk-proxy --example private_cache
-	node lab/conformance/run.mjs --proxy $(BRISK)-proxy --private $(dir $(BRISK))examples/private_cache \
+	node workshop/lab/conformance/run.mjs --proxy $(BRISK)-proxy --private $(dir $(BRISK))examples/private_cache \
 		$(if $(SUITE),--suite $(SUITE)) --work target/conformance --out $(RESULT)
 	BRISK_CACHE_TESTS=$(abspath target/conformance/suite.json) BRISK_CONFORMANCE_RUN=$(abspath $(RESULT)) \
 		$(CARGO) test --locked -p brisk-http --test conformance -- --ignored --nocapture the_suites_own_runner_agrees
@@ -88,68 +88,68 @@ trust: deps
 torture-cache:
 	CARGO_TARGET_DIR=target/torture $(CARGO) test -p brisk-cache --lib --locked --release -- --ignored --nocapture thousand_kills
 
-# Compares brisk with squashfs-tools and the kernel, on the trees of lab/tree. `make bench TREES=DIR` keeps the trees.
+# Compares brisk with squashfs-tools and the kernel, on the trees of workshop/lab/tree. `make bench TREES=DIR` keeps the trees.
 TREES ?= target/trees
 RUNS ?= 7
 bench: deps all
-	lab/tree python $(TREES)/python
-	lab/tree chromium $(TREES)/chromium
-	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml --bin image -- \
+	workshop/lab/tree python $(TREES)/python
+	workshop/lab/tree chromium $(TREES)/chromium
+	$(CARGO) run --release --locked --manifest-path workshop/bench/Cargo.toml --bin image -- \
 		--brisk $(BRISK) --tree $(TREES)/python --tree $(TREES)/chromium \
 		--runs $(RUNS) --out target/bench/image
-	$(CARGO) run --release --locked --manifest-path bench/Cargo.toml --bin session -- \
+	$(CARGO) run --release --locked --manifest-path workshop/bench/Cargo.toml --bin session -- \
 		--brisk $(BRISK) --python $(TREES)/python --chromium $(TREES)/chromium \
 		--runs $(RUNS) --out target/bench/session
 
 # Makes the tables of the README and of docs/benchmarks.md, and docs/launches.svg, from the raw runs that the pages name. A test
 # checks that they are up to date.
 figures: deps all
-	lab/figures $(BRISK) README.md docs/benchmarks.md
+	workshop/lab/figures $(BRISK) README.md docs/benchmarks.md
 
 # Measures the launches of the README and docs/benchmarks.md, one experiment after the other. This takes an hour or two,
 # on a machine that does nothing else. Raw runs go to OUT, and none is overwritten: `make launches RUNS=10 OUT=target/launches`.
 OUT ?= target/launches
 launches: deps all
-	lab/deps --auto
-	lab/launches $(BRISK) $(TREES) $(OUT) $(RUNS)
+	workshop/lab/deps --auto
+	workshop/lab/launches $(BRISK) $(TREES) $(OUT) $(RUNS)
 
 # Measures brisk proxy against nginx and a distant package index, its memory, pages and a 304: 15 to 20 minutes on a machine that
 # does nothing else, and 11 GB of disk. The raw run goes to PROXY_OUT, and none is overwritten.
 PROXY_OUT ?= target/proxy-figures
 proxy-figures:
-	lab/deps --proxy
+	workshop/lab/deps --proxy
 	$(CARGO) build --release --locked -p brisk-proxy --bin brisk-proxy
-	lab/proxy-figures target/release/brisk-proxy $(PROXY_OUT) --runs $(RUNS)
+	workshop/lab/proxy-figures target/release/brisk-proxy $(PROXY_OUT) --runs $(RUNS)
 
 # Measures ways of reading a package index, on real pages, which it downloads from INDEX_URL if target/index-pages has none.
 # 20 minutes on a machine that does nothing else, and 10 GB of disk. Needs Rust 1.97 beside the usual one. The raw
 # run goes to INDEX_OUT, and none is overwritten.
 INDEX_OUT ?= target/index-figures
 index-figures: deps all
-	lab/index-figures $(BRISK) $(INDEX_OUT) --runs $(RUNS)
+	workshop/lab/index-figures $(BRISK) $(INDEX_OUT) --runs $(RUNS)
 
 # Measures stores of typed records against each other: 15 minutes on a machine that does nothing else, and 4 GB of disk. The
 # raw run goes to OBJECTS_OUT, and none is overwritten.
 OBJECTS_OUT ?= target/objects-figures
 objects-figures: deps all
-	lab/objects-figures $(BRISK) $(OBJECTS_OUT) --runs $(RUNS) --disk iops=2000
+	workshop/lab/objects-figures $(BRISK) $(OBJECTS_OUT) --runs $(RUNS) --disk iops=2000
 
 # Runs each fuzz target for SECONDS.
 SECONDS ?= 1800
 fuzz: deps
-	fuzz/run read $(SECONDS)
-	fuzz/run launch $(SECONDS)
-	fuzz/run sections $(SECONDS)
-	fuzz/run fuse $(SECONDS)
-	fuzz/run session $(SECONDS)
-	fuzz/run round_trip $(SECONDS)
-	fuzz/run cache_index $(SECONDS)
-	fuzz/run cache_records $(SECONDS)
-	fuzz/run cache_tables $(SECONDS)
-	fuzz/run cache_archives $(SECONDS)
-	fuzz/run http_policy $(SECONDS)
-	fuzz/run http_differential $(SECONDS)
-	fuzz/run objects_pages $(SECONDS)
+	workshop/fuzz/run read $(SECONDS)
+	workshop/fuzz/run launch $(SECONDS)
+	workshop/fuzz/run sections $(SECONDS)
+	workshop/fuzz/run fuse $(SECONDS)
+	workshop/fuzz/run session $(SECONDS)
+	workshop/fuzz/run round_trip $(SECONDS)
+	workshop/fuzz/run cache_index $(SECONDS)
+	workshop/fuzz/run cache_records $(SECONDS)
+	workshop/fuzz/run cache_tables $(SECONDS)
+	workshop/fuzz/run cache_archives $(SECONDS)
+	workshop/fuzz/run http_policy $(SECONDS)
+	workshop/fuzz/run http_differential $(SECONDS)
+	workshop/fuzz/run objects_pages $(SECONDS)
 
 # Tests the crate with unsafe code under AddressSanitizer. Needs a nightly toolchain, which rustup installs. Leaks are not
 # looked for, because mappings that signal handlers use live as long as the process.
@@ -177,11 +177,11 @@ install:
 # Installs services and the AppArmor profile, for all users of the system.
 install-system:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/systemd/user $(DESTDIR)/var/lib/brisk/profiles
-	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-warm.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-warm.service
-	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-record.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-record.service
-	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-replay.service > $(DESTDIR)$(PREFIX)/lib/systemd/user/brisk-replay.service
-	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' contrib/systemd/brisk-proxy.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.service
-	install -m 644 contrib/systemd/brisk-proxy.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.socket
+	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' packaging/systemd/brisk-warm.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-warm.service
+	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' packaging/systemd/brisk-record.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-record.service
+	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' packaging/systemd/brisk-replay.service > $(DESTDIR)$(PREFIX)/lib/systemd/user/brisk-replay.service
+	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' packaging/systemd/brisk-proxy.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.service
+	install -m 644 packaging/systemd/brisk-proxy.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.socket
 	install -D -m 644 packaging/apparmor $(DESTDIR)/etc/apparmor.d/brisk
 
 # Removes what install and install-system have put there, with the same DESTDIR and PREFIX. What brisk has learned and
@@ -200,10 +200,10 @@ uninstall:
 	rmdir $(DESTDIR)/var/lib/brisk/profiles $(DESTDIR)/var/lib/brisk 2> /dev/null || :
 
 deps:
-	lab/deps
+	workshop/lab/deps
 
 compiler:
-	lab/deps --build
+	workshop/lab/deps --build
 
 clean:
 	$(CARGO) clean

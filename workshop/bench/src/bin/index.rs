@@ -1,0 +1,191 @@
+//! `pyindex best -r` beside `uv pip compile --no-deps`, as whole processes, warm: both find the best version of each
+//! requirement in what they have stored of an index.
+//!
+//! Both caches are filled first, from the index that `--index-url` names. Then both run with `--offline`, in a random order in
+//! each repetition. A run counts only if it names the same versions as the first run of the other.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use brisk_bench::{Bench, Timed, Tool};
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// The requirements.
+    #[arg(long, default_value = "workshop/bench/testdata/index-requirements.txt")]
+    requirements: PathBuf,
+
+    /// The index, which is asked once to fill both caches.
+    #[arg(long, env = "PIP_INDEX_URL")]
+    index_url: String,
+
+    /// The release build.
+    #[arg(long, default_value = "target/release/pyindex")]
+    pyindex: PathBuf,
+
+    /// uv. By default the one on PATH.
+    #[arg(long)]
+    uv: Option<PathBuf>,
+
+    /// Runs of each.
+    #[arg(long, default_value_t = 30)]
+    runs: usize,
+
+    /// Of the random orders.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// The directory for results and caches.
+    #[arg(long, default_value = "target/bench/index")]
+    out: PathBuf,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    fs::create_dir_all(&args.out)?;
+    let pyindex = Tool::find("pyindex", Some(&args.pyindex), "--version", 0)?;
+    let uv = Tool::find("uv", args.uv.as_deref(), "--version", 0)?;
+    let (ours, theirs) = (args.out.join("pyindex-cache"), args.out.join("uv-cache"));
+    let (said_by_us, said_by_uv) = (args.out.join("pyindex.txt"), args.out.join("uv.txt"));
+    let text = |path: &Path| {
+        path.to_str()
+            .map(str::to_owned)
+            .context("a path that is no text")
+    };
+    let requirements = text(&args.requirements)?;
+    let our_args = |offline: bool| -> Result<Vec<String>> {
+        let mut all = [
+            "best",
+            "-r",
+            &requirements,
+            "--python",
+            "3.12",
+            "--platform",
+            "manylinux_2_28_x86_64",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        all.extend(["--index-url".to_owned(), args.index_url.clone()]);
+        all.extend(["--cache".to_owned(), text(&ours)?]);
+        all.extend(offline.then(|| "--offline".to_owned()));
+        Ok(all)
+    };
+    let uv_args = |offline: bool| -> Result<Vec<String>> {
+        let mut all = [
+            "pip",
+            "compile",
+            "--no-deps",
+            "--no-annotate",
+            "--no-header",
+            "--quiet",
+            "--no-config",
+            &requirements,
+            "--python-version",
+            "3.12",
+            "--python-platform",
+            "x86_64-manylinux_2_28",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        all.extend(["--default-index".to_owned(), args.index_url.clone()]);
+        all.extend(["--cache-dir".to_owned(), text(&theirs)?]);
+        all.extend(offline.then(|| "--offline".to_owned()));
+        Ok(all)
+    };
+    pyindex.time(&our_args(false)?, &said_by_us)?;
+    uv.time(&uv_args(false)?, &said_by_uv)?;
+    let (found, expected) = (versions(&said_by_us)?, versions(&said_by_uv)?);
+    ensure!(expected.len() > 100, "uv names {} versions", expected.len());
+    for (name, version) in &expected {
+        let ours = found.get(name);
+        ensure!(
+            ours == Some(version),
+            "{name}: uv finds {version}, and pyindex {ours:?}"
+        );
+    }
+
+    let about = serde_json::json!({
+        "tools": [&pyindex, &uv],
+        "requirements": expected.len(),
+        "seed": args.seed,
+        "state": "warm: both caches were filled before, and both tools run with --offline",
+    });
+    let mut bench = Bench::new(&args.out, args.runs, args.seed, about);
+    let peer = Timed {
+        name: "uv",
+        work: Box::new(|| {
+            let elapsed = uv.time(&uv_args(true)?, &said_by_uv)?;
+            ensure!(
+                versions(&said_by_uv)? == expected,
+                "uv names other versions than before"
+            );
+            Ok(elapsed)
+        }),
+    };
+    let contender = Timed {
+        name: "pyindex",
+        work: Box::new(|| {
+            let elapsed = pyindex.time(&our_args(true)?, &said_by_us)?;
+            ensure!(
+                versions(&said_by_us)? == found,
+                "pyindex names other versions than before"
+            );
+            Ok(elapsed)
+        }),
+    };
+    let subject = format!("{} requirements", expected.len());
+    bench.compare("best", &subject, "warm", peer, vec![(contender, Some(0.3))])?;
+    let stored = fs::read_dir(&theirs)?
+        .map(|entry| Ok(entry?.path()))
+        .filter(|path: &Result<PathBuf>| {
+            let name = path
+                .as_ref()
+                .ok()
+                .and_then(|path| path.file_name()?.to_str());
+            name.is_some_and(|name| name.starts_with("simple-"))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    ensure!(
+        !stored.is_empty(),
+        "uv has no directory of index pages in its cache"
+    );
+    let theirs = stored
+        .iter()
+        .map(|path| on_disk(path))
+        .sum::<Result<u64>>()?;
+    let ours = on_disk(&ours.join("pages"))?;
+    bench.compare_bytes(
+        "stored",
+        &subject,
+        ("uv", theirs),
+        ("pyindex", ours),
+        Some(0.8),
+    )?;
+    println!("{}", bench.table());
+    Ok(())
+}
+
+/// What a tool has printed: versions by name.
+fn versions(file: &Path) -> Result<BTreeMap<String, String>> {
+    let text = fs::read_to_string(file)?;
+    let lines = text
+        .lines()
+        .filter_map(|line| line.split_ascii_whitespace().next());
+    Ok(lines
+        .filter_map(|pair| pair.split_once("=="))
+        .map(|(name, version)| (name.to_owned(), version.to_owned()))
+        .collect())
+}
+
+/// The bytes that the files below a directory take on the disk.
+fn on_disk(directory: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in walkdir::WalkDir::new(directory) {
+        bytes += entry?.metadata()?.blocks() * 512;
+    }
+    Ok(bytes)
+}
