@@ -24,7 +24,8 @@ use serde_json::Value;
 /// The directory that the first version of the format has left: its times and seeds never change.
 fn with_kept() -> Sandbox {
     let sandbox = Sandbox::empty();
-    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../keep/brisk-cache/testdata/compat/v1");
+    let kept =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../keep/brisk-cache/testdata/compat/v1");
     fs::create_dir(sandbox.path("cache")).unwrap();
     sandbox.mode("cache", 0o700);
     for entry in fs::read_dir(kept).unwrap() {

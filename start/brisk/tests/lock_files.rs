@@ -35,7 +35,11 @@ fn faults(lock: &str) -> Vec<String> {
 #[test]
 fn locked_dependencies_come_from_crates_io() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for name in ["Cargo.lock", "workshop/bench/Cargo.lock", "workshop/fuzz/Cargo.lock"] {
+    for name in [
+        "Cargo.lock",
+        "workshop/bench/Cargo.lock",
+        "workshop/fuzz/Cargo.lock",
+    ] {
         let lock = fs::read_to_string(top.join(name)).expect(name);
         assert!(lock.matches("[[package]]").count() > 20, "{name}");
         assert_eq!(faults(&lock), Vec::<String>::new(), "{name}");

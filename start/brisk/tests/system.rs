@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -213,56 +213,6 @@ fn names_that_were_opened_are_recorded() {
             // The page of `one` is in the profile, and its name with it.
             let found = ["empty", "sub", "gone", "one", "other"].map(count);
             assert_eq!(found, [1, 1, 0, 0, by_others], "{names:?}");
-        }
-    });
-}
-
-#[test]
-fn names_that_were_only_looked_up_are_recorded() {
-    watched(|| {
-        let files = Files::new();
-        fs::write(files.path("empty"), "").unwrap();
-        std::os::unix::fs::symlink("sub", files.path("link")).unwrap();
-        // One process is over before anybody looks at it.
-        let script = "test -e empty; test -e none; test -e none/below; test -e link/none; test -e made; : > made; \
-            cd sub; test -e relative; test -e ./three; cd ..; (test -e $PWD/brief); \
-            env -C sub env -C .. env -C sub test -e deep; touch ready; \
-            while ! [ -e read ]; do sleep 0.01; done";
-        for (options, by_others) in [(&[][..], 0), (&["--all-processes"], 1)] {
-            for name in ["made", "ready", "read"] {
-                fs::remove_file(files.path(name)).ok();
-            }
-            let options = [&["--keep-cache"], options].concat();
-            let mut brisk = files.tracing(&options, script);
-            let brisk = brisk.stderr(Stdio::piped()).spawn().unwrap();
-            wait_until("it starts", || files.path("ready").exists());
-            assert!(!files.path("other").exists());
-            fs::write(files.path("read"), "").unwrap();
-            let output = brisk.wait_with_output().unwrap();
-            assert!(output.status.success(), "{output:?}");
-            let profile = Profile::open(files.path("profile"), &Limits::default()).unwrap();
-            let names = names(&profile, &files.path(""));
-            let count = |name: &str| names.iter().filter(|one| *one == name).count();
-            let expected = [
-                "!sub/deep",
-                "empty",
-                "!none",
-                "!sub/none",
-                "!sub/relative",
-                "sub/three",
-                "!brief",
-            ];
-            // Some containers refuse all programs in the kernel, and then brisk says so.
-            let said = text(&output.stderr);
-            let refused = ["Operation not permitted", "Function not implemented"];
-            let is_refused = |why: &&str| said.contains(&format!("tells of them ({why}"));
-            let told = usize::from(!refused.iter().any(is_refused));
-            assert_eq!(expected.map(count), [told; 7], "{names:?}, {said}");
-            assert_eq!(count("!other"), by_others * told, "{names:?}");
-            // It was not there before, and is now, or the other way around.
-            for name in ["made", "!made", "!read", "read", "!none/below"] {
-                assert_eq!(count(name), 0, "{names:?}");
-            }
         }
     });
 }

@@ -105,12 +105,12 @@ mod old {
 }
 
 /// Calls that look up the path in their second argument, in the directory of the first.
-pub(crate) const LOOK_UPS_IN_DIRECTORY: [u64; 7] = [
+const LOOK_UPS_IN_DIRECTORY: [u64; 7] = [
     OPENAT, OPENAT2, NEWFSTATAT, STATX, FACCESSAT, FACCESSAT2, READLINKAT,
 ];
 
 /// Calls that look up the path in their first argument, from the working directory.
-pub(crate) const LOOK_UPS: &[u64] = &old::LOOK_UPS;
+const LOOK_UPS: &[u64] = &old::LOOK_UPS;
 
 /// What `mmap` does without a file.
 const MAP_ANONYMOUS: u64 = libc::MAP_ANONYMOUS as u64;

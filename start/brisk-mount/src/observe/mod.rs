@@ -33,9 +33,7 @@ mod process_events;
 mod rights;
 mod watch;
 
-pub(crate) use self::calls::{LOOK_UPS, LOOK_UPS_IN_DIRECTORY};
 pub use self::observed::{ObservationEnd, Observed};
-pub(crate) use self::process::{absolute, directory_of};
 pub use self::rights::gives_rights;
 
 use std::collections::HashSet;

@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 
 /// The absolute path that a call means whose directory is `base`. None if there is none, or if it goes up: then it may mean
 /// anything.
-pub(crate) fn absolute(path: &Path, base: impl FnOnce() -> Option<PathBuf>) -> Option<PathBuf> {
+pub(super) fn absolute(path: &Path, base: impl FnOnce() -> Option<PathBuf>) -> Option<PathBuf> {
     if path.as_os_str().is_empty() || path.components().any(|part| part.as_os_str() == "..") {
         return None;
     }
@@ -34,7 +34,7 @@ pub(crate) fn absolute(path: &Path, base: impl FnOnce() -> Option<PathBuf>) -> O
 }
 
 /// What a process has at this descriptor, or its working directory for `AT_FDCWD`. None if it has ended.
-pub(crate) fn directory_of(process: i32, descriptor: i32) -> Option<PathBuf> {
+pub(super) fn directory_of(process: i32, descriptor: i32) -> Option<PathBuf> {
     let link = match descriptor {
         libc::AT_FDCWD => format!("/proc/{process}/cwd"),
         _ => format!("/proc/{process}/fd/{descriptor}"),

@@ -4,7 +4,6 @@
 //! type that has checked its device.
 
 pub(crate) mod arguments;
-pub(crate) mod bpf;
 pub(crate) mod fanotify;
 pub(crate) mod fuse_device;
 pub(crate) mod inherited;

@@ -1,4 +1,4 @@
-//! Names that processes have asked for, by opening or looking them up.
+//! Names that processes have asked for, by opening them.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -12,8 +12,6 @@ const MAX_NAMES: usize = 1 << 20;
 pub(super) struct Asked {
     /// Absolute, and possibly through links.
     pub(super) path: PathBuf,
-    /// Whether there was something.
-    pub(super) found: bool,
     pub(super) at: Duration,
 }
 
@@ -25,7 +23,7 @@ pub(super) struct Asked {
 pub(super) struct AskedNames {
     /// Each with the number of the process.
     waiting: Vec<(i32, Asked)>,
-    known: HashSet<(PathBuf, bool)>,
+    known: HashSet<PathBuf>,
     names: Vec<Asked>,
 }
 
@@ -42,7 +40,7 @@ impl AskedNames {
         for (process, asked) in self.waiting.drain(..) {
             if self.names.len() < MAX_NAMES
                 && is_traced(process)
-                && self.known.insert((asked.path.clone(), asked.found))
+                && self.known.insert(asked.path.clone())
             {
                 self.names.push(asked);
             }
@@ -61,27 +59,21 @@ mod tests {
 
     #[test]
     fn names_wait_until_it_is_known_who_is_traced() {
-        let asked = |path: &str, found, at| Asked {
+        let asked = |path: &str, at| Asked {
             path: path.into(),
-            found,
             at: Duration::from_secs(at),
         };
         let mut names = AskedNames::default();
-        names.add(1, asked("/a", true, 1));
-        names.add(2, asked("/b", true, 2));
-        names.add(1, asked("/a", true, 3));
-        names.add(1, asked("/a", false, 4));
+        names.add(1, asked("/a", 1));
+        names.add(2, asked("/b", 2));
+        names.add(1, asked("/a", 3));
         names.settle(|process| process == 1);
         // It is too late for what has waited.
         names.settle(|_| true);
-        names.add(2, asked("/a", true, 5));
-        names.add(2, asked("/c", true, 6));
+        names.add(2, asked("/a", 5));
+        names.add(2, asked("/c", 6));
         names.settle(|_| true);
-        let expected = [
-            asked("/a", true, 1),
-            asked("/a", false, 4),
-            asked("/c", true, 6),
-        ];
+        let expected = [asked("/a", 1), asked("/c", 6)];
         assert_eq!(names.into_names(), expected);
     }
 }

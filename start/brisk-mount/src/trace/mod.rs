@@ -13,8 +13,6 @@ have been read before.
 */
 
 mod asked_names;
-mod look_up_probe;
-mod looked_up_names;
 mod mapped_files;
 mod mounts;
 mod opened_files;
@@ -95,7 +93,8 @@ pub struct Trace {
 ///
 /// The page cache is emptied first, and the disks' read-ahead is lowered during the recording, so other
 /// programs are slower for that time. Files that other programs have mapped or in use stay in memory, and are
-/// not recorded. Names that are looked up are recorded if the kernel tells of them ([`Traced::without_look_ups`]).
+/// not recorded. Names are recorded if they were
+/// opened, and not if they were only looked up: the kernel has no event for that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SystemTrace {

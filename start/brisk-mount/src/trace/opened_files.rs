@@ -107,12 +107,7 @@ impl OpenedFiles {
             if is_unnamed {
                 self.names.insert(id, path.clone());
             }
-            let asked = Asked {
-                path,
-                found: true,
-                at,
-            };
-            self.opened.add(pid, asked);
+            self.opened.add(pid, Asked { path, at });
         }
         Ok(some)
     }

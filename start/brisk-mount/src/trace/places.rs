@@ -12,7 +12,7 @@ use crate::mount_table::MountEntry;
 /// The longest tick of the kernel's clock (`CONFIG_HZ`).
 const TICK: Duration = Duration::from_millis(10);
 
-/// Where a name is that was looked up.
+/// Where a name is that was asked for.
 pub(super) struct Place<'a> {
     /// Where its mount is.
     pub(super) mount: &'a Path,
@@ -50,8 +50,7 @@ impl<'a> Places<'a> {
         // Not all file systems know when it was made.
         let made = now.as_ref().and_then(|now| now.created().ok());
         let is_new = made.is_some_and(|made| made >= SystemTime::UNIX_EPOCH + self.began);
-        let is_same = now.is_some() == asked.found && !is_new;
-        (path != mount && is_same).then_some(Place {
+        (path != mount && now.is_some() && !is_new).then_some(Place {
             mount,
             directory,
             name,

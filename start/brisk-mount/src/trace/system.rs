@@ -7,9 +7,8 @@ a page, because pages that the kernel reads ahead would cause events too. The ke
 ([`tracefs`]); the names come from watching which files are opened ([`opened_files`]). A separate process restores
 everything ([`restorer`]).
 
-Looking up a name causes no event. Which names are looked up, a program in the kernel tells ([`look_up_probe`]). Where the
-kernel runs none, the profile has only names that were opened. Which processes are traced, the kernel's events of processes
-tell, because a process may have ended when its names are read.
+Looking up a name causes no event, so the profile has only names that were opened. Which processes are traced, the kernel's
+events of processes tell, because a process may have ended when its names are read.
 */
 
 use std::collections::{HashMap, HashSet};
@@ -28,9 +27,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::asked_names::Asked;
-use super::look_up_probe::MOST_QUEUED;
-use super::looked_up_names::LookedUpNames;
 use super::opened_files::{Names, OpenedFiles};
 use super::places::{Places, mount_of};
 use super::plan::WholeSystem;
@@ -71,7 +67,7 @@ pub(super) struct System {
 }
 
 enum Reader {
-    Ready(Box<(Instance, Watches)>),
+    Ready(Box<(Instance, OpenedFiles)>),
     Running(Running),
     Done,
 }
@@ -81,19 +77,11 @@ struct Running {
     thread: JoinHandle<io::Result<Collected>>,
 }
 
-/// What tells of names.
-struct Watches {
-    opened: OpenedFiles,
-    /// An error if the kernel does not tell of look-ups.
-    looked_up: rustix::io::Result<LookedUpNames>,
-}
-
 /// The result of reading.
 struct Collected {
     events: Vec<CachedPages>,
     lost: u64,
     names: Names,
-    looked_up: rustix::io::Result<Vec<Asked>>,
 }
 
 /// What was recorded, and what is missing.
@@ -101,8 +89,6 @@ pub(super) struct RecordedLaunch {
     pub(super) recorded: Recorded,
     /// How many files are left out because they were written meanwhile.
     pub(super) written: u64,
-    /// Why the kernel did not tell which names were looked up: the system's number of the error.
-    pub(super) without_look_ups: Option<i32>,
 }
 
 /// A file that had pages read.
@@ -131,8 +117,6 @@ impl System {
             .map_err(|e| Cause::io("start the process that puts the system back", e))?;
         let instance = tracefs.instance()?;
         let mut opened = OpenedFiles::watch()?;
-        // Without it, some names are missing, and the caller is told.
-        let mut looked_up = LookedUpNames::watch();
         for change in &slow {
             if let Change::File { path, becomes, .. } = change {
                 // If a device has disappeared meanwhile, nothing is read from it.
@@ -148,13 +132,10 @@ impl System {
         let named = |e: Errno| Cause::io("read which files were opened", e);
         while opened.read(Duration::ZERO).map_err(named)? {}
         opened.settle(|_| false);
-        if let Ok(looked_up) = &mut looked_up {
-            looked_up.forget(!plan.all_processes).map_err(named)?;
-        }
         Ok(Self {
             started: now(),
             all_processes: plan.all_processes,
-            reader: Reader::Ready(Box::new((instance, Watches { opened, looked_up }))),
+            reader: Reader::Ready(Box::new((instance, opened))),
             _tracefs: tracefs,
             _restorer: restorer,
         })
@@ -173,13 +154,13 @@ impl System {
         let Reader::Ready(ready) = std::mem::replace(&mut self.reader, Reader::Done) else {
             return Err(Cause::TracerLost);
         };
-        let (instance, watches) = *ready;
+        let (instance, opened) = *ready;
         let is_cut = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&is_cut);
         let all = self.all_processes;
         let thread = thread::Builder::new()
             .name("brisk-events".into())
-            .spawn(move || collect(instance, watches, all, &seen))
+            .spawn(move || collect(instance, opened, all, &seen))
             .map_err(|e| Cause::io("start a thread", e))?;
         self.reader = Reader::Running(Running { is_cut, thread });
         Ok(())
@@ -241,14 +222,10 @@ fn read_aheads() -> io::Result<Vec<Change>> {
 /// Reads until the recording is cut, and then everything that is left.
 fn collect(
     mut instance: Instance,
-    watches: Watches,
+    mut opened: OpenedFiles,
     all_processes: bool,
     is_cut: &AtomicBool,
 ) -> io::Result<Collected> {
-    let Watches {
-        mut opened,
-        mut looked_up,
-    } = watches;
     let mut events = Vec::new();
     let mut dropped = 0u64;
     let own = std::process::id().cast_signed();
@@ -258,78 +235,31 @@ fn collect(
         true => process != own,
         false => followed.contains(&process),
     };
-    let mut begun = Vec::new();
     loop {
-        // Whether the queue fills so fast that the reader must not sleep.
-        let mut is_busy;
         let was_cut = is_cut.load(Ordering::Acquire);
         if was_cut {
             instance.stop()?;
-            if let Ok(looked_up) = &mut looked_up {
-                looked_up.stop();
-            }
         }
-        let mut until;
         loop {
-            // What happens meanwhile may be read in another order.
-            until = now();
             // Names first, because the events of a file come after it was opened.
             let some_opened = opened.read(now())?;
-            let look_ups = match &mut looked_up {
-                Ok(looked_up) => looked_up.read()?,
-                Err(_) => 0,
-            };
-            is_busy = look_ups > MOST_QUEUED / 8;
-            let mut last = Duration::ZERO;
             let some_read = instance.read(|event| match event {
-                Event::Begins(begins) => {
-                    last = begins.at;
-                    followed.insert(begins.process);
-                    begun.push(begins);
-                }
-                Event::Cached(pages) => {
-                    last = pages.at;
-                    match events.len() < MAX_EVENTS {
-                        true => events.push(pages),
-                        false => dropped = dropped.saturating_add(1),
-                    }
-                }
+                Event::Begins(process) => _ = followed.insert(process),
+                Event::Cached(pages) if events.len() < MAX_EVENTS => events.push(pages),
+                Event::Cached(_) => dropped = dropped.saturating_add(1),
             })?;
-            if let Ok(looked_up) = &mut looked_up {
-                for begins in begun.drain(..) {
-                    looked_up.begins(begins)?;
-                }
-                if is_busy {
-                    // Events are in the order of time. So it is known who was traced until this one.
-                    looked_up.settle(last.min(until), |process| is_traced(&followed, process));
-                }
-            }
-            // Others may ask for names without a pause. Which processes are traced is known when all events are read.
-            let is_any_name_left = was_cut && (some_opened || look_ups > 0);
-            if !some_read && !is_any_name_left {
+            // Others may open files without a pause. Which processes are traced is known when all events are read.
+            if !(some_read || was_cut && some_opened) {
                 break;
             }
         }
-        let is_traced = |process| is_traced(&followed, process);
-        opened.settle(is_traced);
-        if let Ok(looked_up) = &mut looked_up {
-            if was_cut {
-                until = Duration::MAX;
-            }
-            looked_up.settle(until, is_traced);
-        }
+        opened.settle(|process| is_traced(&followed, process));
         if was_cut {
-            let lost_look_ups = looked_up.as_ref().map_or(Ok(0), LookedUpNames::lost)?;
-            let lost = instance.lost()?.saturating_add(dropped);
             return Ok(Collected {
                 events,
-                lost: lost.saturating_add(lost_look_ups),
+                lost: instance.lost()?.saturating_add(dropped),
                 names: opened.into_names(),
-                looked_up: looked_up.map(LookedUpNames::into_names),
             });
-        }
-        if is_busy {
-            continue;
         }
         let mut fds = [
             PollFd::new(&opened, PollFlags::IN),
@@ -393,22 +323,20 @@ impl Collected {
             .chain(of_written.map(|file| &*file.path))
             .chain(own_path.as_deref())
             .collect();
-        let without_look_ups = self.looked_up.as_ref().err().map(|e| e.raw_os_error());
         let mut places = Places::new(mounts, began);
         let mut chosen = ChosenNames::default();
         let mut noted = HashSet::new();
         let mut directories = Vec::new();
         let mut numbers = HashMap::new();
-        let opened = self.names.opened.into_iter();
-        for name in opened.chain(self.looked_up.into_iter().flatten()) {
+        for name in self.names.opened {
             let Some(place) = places.of(&name) else {
                 continue;
             };
             let path = place.directory.join(&place.name);
-            let digest = chosen_names::digest(&path, name.found);
+            let digest = chosen_names::digest(&path, true);
             if passed_over.contains(&*path)
                 || !noted.insert(digest)
-                || !chosen.chooses(place.directory.clone(), &path, name.found, digest)
+                || !chosen.chooses(place.directory.clone(), &path, true, digest)
             {
                 continue;
             }
@@ -420,7 +348,7 @@ impl Collected {
                 OF_DIRECTORIES | (directories.len() as u64 - 1)
             });
             let at = name.at.saturating_sub(started);
-            builder.look_up(root, number, &place.name, name.found, at);
+            builder.look_up(root, number, &place.name, true, at);
         }
         let recorded = builder.finish(command, Some(ready), |_, number| {
             if number & OF_DIRECTORIES != 0 {
@@ -441,7 +369,6 @@ impl Collected {
         Ok(RecordedLaunch {
             recorded,
             written: written.len() as u64,
-            without_look_ups,
         })
     }
 }

@@ -25,9 +25,6 @@ pub struct Traced {
     pub dropped: u64,
     /// How many files are left out, because they were written while the whole system was traced.
     pub written: u64,
-    /// If names that were only looked up are missing, because the whole system was traced and the kernel does not tell of them:
-    /// the system's number of the error.
-    pub without_look_ups: Option<i32>,
     /// About how many bytes the launch had mapped of files that are not in the profile, because they lie outside of the
     /// image and the trees. 0 if the whole system was traced.
     pub outside: u64,

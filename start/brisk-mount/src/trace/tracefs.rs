@@ -44,17 +44,8 @@ const TEXT: usize = 16 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     Cached(CachedPages),
-    Begins(Begins),
-}
-
-/// A process has started, or has become another program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Begins {
-    /// Time since the start of the system.
-    pub(super) at: Duration,
-    pub(super) process: i32,
-    /// The thread that has started it.
-    pub(super) parent: Option<i32>,
+    /// A process with this number has started, or has become another program.
+    Begins(i32),
 }
 
 /// One page or several that entered the page cache.
@@ -279,23 +270,14 @@ fn parse(line: &str) -> Option<Event> {
     if let Some((front, fields)) = split(EVENT_NAME) {
         return parse_pages(time(front)?, fields).map(Event::Cached);
     }
-    let (front, process, parent) = match split(FORK_NAME) {
-        Some((front, fields)) => {
-            let (fields, process) = fields.rsplit_once(" child_pid=")?;
-            let (fields, _) = fields.rsplit_once(" child_comm=")?;
-            (front, process, Some(fields.rsplit_once(" pid=")?.1))
-        }
+    let process = match split(FORK_NAME) {
+        Some((_, fields)) => fields.rsplit_once(" child_pid=")?.1,
         None => {
-            let (front, fields) = split(EXEC_NAME)?;
-            let (fields, _) = fields.rsplit_once(" old_pid=")?;
-            (front, fields.rsplit_once(" pid=")?.1, None)
+            let (fields, _) = split(EXEC_NAME)?.1.rsplit_once(" old_pid=")?;
+            fields.rsplit_once(" pid=")?.1
         }
     };
-    Some(Event::Begins(Begins {
-        at: time(front)?,
-        process: process.parse().ok()?,
-        parent: parent.and_then(|parent| parent.parse().ok()),
-    }))
+    Some(Event::Begins(process.parse().ok()?))
 }
 
 /// The time at the end of what is before the name of an event.
@@ -346,13 +328,6 @@ mod tests {
                 order,
             })
         };
-        let begins = |parent| {
-            Event::Begins(Begins {
-                at: Duration::from_micros(12_000_034),
-                process: 8,
-                parent,
-            })
-        };
         for (line, found) in [
             (
                 "  cat-7  [001] .....    12.000034: mm_filemap_add_to_page_cache: dev 254:1 ino 2e pfn=0x1c4 ofs=8192 order=2\n",
@@ -365,11 +340,11 @@ mod tests {
             ),
             (
                 " sh-7 [001] ..... 12.000034: sched_process_fork: comm=sh child_pid=1 pid=7 child_comm=sh child_pid=8\n",
-                Some(begins(Some(7))),
+                Some(Event::Begins(8)),
             ),
             (
                 " sh-8 [001] ..... 12.000034: sched_process_exec: filename=/a pid=1 old_pid=2 pid=8 old_pid=8\n",
-                Some(begins(None)),
+                Some(Event::Begins(8)),
             ),
             (
                 " sh-8 [001] ..... 12.000034: sched_process_exec: filename=/a\n",

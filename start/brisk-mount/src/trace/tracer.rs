@@ -206,7 +206,6 @@ impl<'a> Tracer<'a> {
                 Ok(Some(recorded)) => Ok(RecordedLaunch {
                     recorded,
                     written: 0,
-                    without_look_ups: None,
                 }),
                 Ok(None) => Err(failed(Cause::TracerLost)),
                 Err(e) => Err(io("make a profile")(io::Error::other(e))),
@@ -224,11 +223,7 @@ impl<'a> Tracer<'a> {
             }
         };
         let status = tracer.status;
-        let RecordedLaunch {
-            recorded,
-            written,
-            without_look_ups,
-        } = recorded?;
+        let RecordedLaunch { recorded, written } = recorded?;
         let Recorded {
             profile,
             unnamed,
@@ -247,7 +242,6 @@ impl<'a> Tracer<'a> {
             unnamed,
             dropped,
             written,
-            without_look_ups,
             outside,
         }))
     }

@@ -76,16 +76,12 @@ impl TracerMessage {
                     unnamed,
                     dropped,
                     written,
-                    without_look_ups,
                     outside,
                     ..
                 } = traced;
-                let without_look_ups =
-                    without_look_ups.map_or(NONE.to_owned(), |number| number.to_string());
                 writeln!(
                     to,
-                    "{TRACED} {was_ready} {status} {left} {unnamed} {dropped} {written} {without_look_ups} \
-                     {outside}"
+                    "{TRACED} {was_ready} {status} {left} {unnamed} {dropped} {written} {outside}"
                 )?;
                 to.write_all(&traced.profile.to_text())?;
             }
@@ -112,7 +108,6 @@ impl TracerMessage {
                 unnamed,
                 dropped,
                 written,
-                without_look_ups,
                 outside,
             ] => Ok(Traced {
                 profile: Profile::from_text(text, &Limits::of_profiles())
@@ -127,10 +122,6 @@ impl TracerMessage {
                 unnamed: number(unnamed)?,
                 dropped: number(dropped)?,
                 written: number(written)?,
-                without_look_ups: match without_look_ups {
-                    NONE => None,
-                    errno => Some(number(errno)?),
-                },
                 outside: number(outside)?,
             }),
             _ => Err(Cause::TracerLost),

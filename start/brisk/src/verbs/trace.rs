@@ -1,7 +1,6 @@
 //! `brisk trace`: records what a launch asks for, as a profile.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
@@ -353,13 +352,6 @@ fn tell(traced: &Traced, args: &Args) {
         warn(&format!(
             "left out: {} written meanwhile",
             count(traced.written, "file", "files")
-        ));
-    }
-    if let Some(errno) = traced.without_look_ups {
-        let why = io::Error::from_raw_os_error(errno);
-        warn(&format!(
-            "left out: names that were only looked up, because the kernel runs no program that tells of them ({why}); that \
-             needs CONFIG_BPF_EVENTS, no lockdown=confidentiality, and x86-64"
         ));
     }
     if traced.unnamed > 0 {
