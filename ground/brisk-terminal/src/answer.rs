@@ -25,7 +25,10 @@ pub fn end(answer: anyhow::Result<Answer>) -> ExitCode {
 }
 
 /// Prints the error, if there is one, and returns the exit code.
-pub fn exit_code(answer: anyhow::Result<Answer>, code_of: fn(&anyhow::Error) -> u8) -> ExitCode {
+pub fn exit_code(
+    answer: anyhow::Result<Answer>,
+    code_of: impl FnOnce(&anyhow::Error) -> u8,
+) -> ExitCode {
     match answer {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),

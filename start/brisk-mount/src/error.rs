@@ -1,14 +1,13 @@
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::interpreter::Interpreter;
-
 /// Why a mount, an unmount or a launch failed.
 ///
-/// [`Error::kind`] says what a caller can do about it. The text says what was tried, why it failed and what
-/// to do. The system's own error, if there is one, is in [`source`](std::error::Error::source) and not in the
-/// text.
+/// [`Error::kind`] says what a caller can do about it. The text says what was tried, why it failed and how the system can be
+/// changed. What a command can do has other words in each command, so that is an [`Advice`]. The system's own error, if there
+/// is one, is in [`source`](std::error::Error::source) and not in the text.
 pub struct Error(Box<Repr>);
 
 /// A result of this crate.
@@ -62,14 +61,83 @@ impl ErrorKind {
 
     /// A number for another process of this program.
     pub(crate) fn to_wire(self) -> u8 {
-        Self::ALL
-            .iter()
-            .zip(0..)
-            .find_map(|(kind, number)| (*kind == self).then_some(number))
-            .unwrap_or(0)
+        number_of(self, &Self::ALL)
     }
 
     /// None if no kind has this number.
+    pub(crate) fn from_wire(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+fn number_of<T: PartialEq>(value: T, all: &[T]) -> u8 {
+    let mut numbers = all.iter().zip(0..);
+    numbers
+        .find_map(|(one, number)| (*one == value).then_some(number))
+        .unwrap_or(0)
+}
+
+/// What the one who called can do, for a command to say in its own words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Advice {
+    /// Pack the image with another codec.
+    OtherCodec,
+    /// Look which sessions and mounts there are.
+    ListMounts,
+    /// End the programs that use the mount, or let it end with the last of them.
+    EndPrograms,
+    /// Let the system allow user namespaces.
+    AllowNamespaces,
+    /// Let all programs of the user see the image, or do without what only one program can see.
+    ChooseWhoSees,
+    /// Unmount what is there, or name another directory.
+    Unmount,
+    /// Name a directory to mount on.
+    NamePlace,
+    /// Name a directory to mount each further image on.
+    NamePlaces,
+    /// Name another directory for the program to start in.
+    NameDirectory,
+    /// Keep what is written in memory, or in another directory.
+    OtherLayer,
+    /// Wait for the end of a session, end it, or keep what is written in another directory.
+    LayerTaken,
+    /// Make the hot pack again.
+    PackAgain,
+    /// Name what to trace.
+    NameTrees,
+    /// Do not make the system's root directory the root directory.
+    LeaveOutRoot,
+    /// Name a command.
+    NameCommand,
+}
+
+impl Advice {
+    const ALL: [Self; 15] = [
+        Self::OtherCodec,
+        Self::ListMounts,
+        Self::EndPrograms,
+        Self::AllowNamespaces,
+        Self::ChooseWhoSees,
+        Self::Unmount,
+        Self::NamePlace,
+        Self::NamePlaces,
+        Self::NameDirectory,
+        Self::OtherLayer,
+        Self::LayerTaken,
+        Self::PackAgain,
+        Self::NameTrees,
+        Self::LeaveOutRoot,
+        Self::NameCommand,
+    ];
+
+    /// As [`ErrorKind::to_wire`].
+    pub(crate) fn to_wire(self) -> u8 {
+        number_of(self, &Self::ALL)
+    }
+
+    /// As [`ErrorKind::from_wire`].
     pub(crate) fn from_wire(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
@@ -129,623 +197,135 @@ struct Repr {
     cause: Cause,
 }
 
+/// Why it failed.
 #[derive(Debug)]
-pub(crate) enum Cause {
-    /// An error of the system, its `source`, during `step` (a verb phrase: "open the image").
-    Io {
-        step: String,
-        source: io::Error,
-    },
-    NotPermitted,
-    NoLoopDevices,
-    NoLoopNode {
-        device: PathBuf,
-    },
-    LoopContended {
-        tries: u32,
-    },
-    NoSquashfs,
-    NoCodec {
-        codec: String,
-        instead: &'static str,
-    },
-    NotSquashfs {
-        found: u32,
-    },
-    Truncated {
-        need: u64,
-        have: u64,
-    },
-    Unpadded {
-        len: u64,
-        block: u32,
-    },
-    NotAFile,
-    /// The processes that serve the files of the program have ended.
-    NobodyServes {
-        source: io::Error,
-    },
-    KernelRefused {
-        said: String,
-        source: io::Error,
-    },
-    DeviceBusy,
-    TargetMissing {
-        target: PathBuf,
-    },
-    TargetNotDirectory {
-        target: PathBuf,
-    },
-    /// The place of an image does not exist, and cannot be made in a namespace either.
-    PlaceNotMade {
-        place: PathBuf,
-        why: String,
-        source: Option<io::Error>,
-    },
-    NotMounted,
-    NothingThere,
-    OtherFilesystem {
-        found: String,
-    },
-    MountBusy,
+pub(crate) struct Cause {
+    kind: ErrorKind,
+    /// For whoever goes another way then.
+    name: Option<Named>,
+    text: Cow<'static, str>,
+    /// Whether the text is a whole message, with what was tried.
+    is_whole: bool,
+    advice: Option<Advice>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// A cause that leads a caller another way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// The system refuses user namespaces.
+    NoNamespaces,
     /// There is no `fusermount3`.
     NoFusermount,
-    FusermountRefused {
-        said: String,
-    },
-    /// There is neither a user namespace nor `fusermount3`.
-    NeitherWay {
-        source: io::Error,
-    },
-    /// Without a namespace all programs see an image, so it cannot be mounted at several places.
-    SharedElsewhere {
-        option: &'static str,
-    },
-    /// The caller wants all programs of the user to see the image.
-    OnlyInNamespaces {
-        option: &'static str,
-    },
-    SharedAlready {
-        place: PathBuf,
-    },
-    /// In the words of the guardian.
-    Unmountable {
-        said: String,
-    },
-    Threads {
-        count: usize,
-    },
-    RootNotMountPoint,
-    NoDefaultPlace {
-        place: PathBuf,
-        why: &'static str,
-    },
-    WorkingDirectory {
-        cwd: PathBuf,
-        source: io::Error,
-    },
-    /// The directory that a program should start in.
-    StartDirectory {
-        directory: PathBuf,
-        source: io::Error,
-    },
-    /// A connection without a channel.
-    NoChannel,
-    FuseVersion {
-        major: u32,
-        minor: u32,
-    },
-    NoFuse,
-    /// Another device stands at `/dev/fuse`.
-    NotFuse,
-    FuseClosed {
-        source: io::Error,
-    },
-    NoUserNamespaces {
-        source: io::Error,
-    },
-    MountRefused {
-        source: io::Error,
-    },
-    NoOverlay {
-        source: io::Error,
-    },
-    /// What is written cannot be kept in this directory.
-    NoLastingLayer {
-        directory: PathBuf,
-        source: io::Error,
-    },
-    LayerRefused {
-        directory: PathBuf,
-        why: String,
-    },
-    /// A session of this image has it.
-    LayerInUse {
-        directory: PathBuf,
-        image: PathBuf,
-    },
-    NoPlace {
-        image: PathBuf,
-    },
-    PlacesOverlap {
-        one: PathBuf,
-        other: PathBuf,
-    },
-    BindSource {
-        source_path: PathBuf,
-        source: io::Error,
-    },
-    BindTarget {
-        target: PathBuf,
-        source: io::Error,
-    },
-    OpenToOthers {
-        directory: PathBuf,
-        found: &'static str,
-    },
-    /// Its own message.
-    GuardianFailed {
-        said: String,
-    },
-    SessionLost {
-        tries: u32,
-    },
-    /// The reason is in `source`.
-    HotPack {
-        source: brisk_image::Error,
-    },
-    HotPackOfAnother,
-    HotPackDiffers {
-        frames: u64,
-    },
+    /// `fusermount3` does not mount.
+    FusermountRefuses,
+    /// The system refuses a mount.
+    MountRefused,
     /// The files of a session cannot be made.
-    NoRoomForSession {
-        source: io::Error,
-    },
-    HotPackLarge {
-        pages: u64,
-        allowed: u64,
-    },
-    /// The environment names no directory for what is learned.
-    NoCacheDirectory,
-    /// Root would leave files there that their owner could not remove.
-    CacheOfAnother {
-        directory: PathBuf,
-        owner: u32,
-    },
-    /// A directory that should stand for a root of a profile. The reason is in `source`.
-    ReplayPlace {
-        source: brisk_image::Error,
-    },
-    NoSession,
-    SessionBusy {
-        programs: Vec<String>,
-    },
-    NothingToTrace,
-    NoTracing {
-        source: io::Error,
-    },
-    TracedRoot,
-    /// The system's root directory, in place of another directory.
-    RootOfSystem,
-    /// What the kernel lacks: a noun, and where it comes from.
-    TracingLacks {
-        what: String,
-    },
-    /// The kernel's events have the process numbers of the outermost namespace, not of this one.
-    TracedInContainer,
-    TracedAlready,
-    /// It is impossible to wait for a window. The message depends on how this crate was built.
-    NoWindow {
-        kind: ErrorKind,
-        text: String,
-        source: Option<io::Error>,
-    },
-    /// The recording process reported nothing, or something unreadable.
-    TracerLost,
-    /// A complete error message, from the recording process.
-    Told {
-        kind: ErrorKind,
-        text: String,
-    },
-    NoCommand,
-    CommandMissing,
-    /// Neither the directory that was named nor the working directory has it.
-    CommandInNeither,
-    CommandNotInPath {
-        /// What the program could be in, with a path.
-        tree: Option<&'static str>,
-    },
-    CommandNotExecutable {
-        why: &'static str,
-    },
-    /// The program that should run it does not exist.
-    NoInterpreter {
-        missing: Interpreter,
-    },
+    NoRoom,
 }
 
 impl Cause {
-    pub(crate) fn io(step: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        Self::Io {
-            step: step.into(),
-            source: source.into(),
+    /// A text goes on after "cannot do this: ".
+    pub(crate) fn new(kind: ErrorKind, text: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind,
+            name: None,
+            text: text.into(),
+            is_whole: false,
+            advice: None,
+            source: None,
         }
     }
 
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Io { .. } | Self::NoRoomForSession { .. } | Self::NobodyServes { .. } => {
-                ErrorKind::Io
-            }
-            Self::NotPermitted | Self::FusermountRefused { .. } => ErrorKind::NotPermitted,
-            Self::NoLoopDevices
-            | Self::NoLoopNode { .. }
-            | Self::NoSquashfs
-            | Self::NoCodec { .. }
-            | Self::FuseVersion { .. }
-            | Self::RootNotMountPoint
-            | Self::NoFuse
-            | Self::NoTracing { .. }
-            | Self::NotFuse
-            | Self::FuseClosed { .. }
-            | Self::NoUserNamespaces { .. }
-            | Self::NoFusermount
-            | Self::NeitherWay { .. }
-            | Self::SharedElsewhere { .. }
-            | Self::OnlyInNamespaces { .. }
-            | Self::NoOverlay { .. }
-            | Self::NoLastingLayer { .. }
-            | Self::LayerRefused { .. }
-            | Self::TracingLacks { .. }
-            | Self::TracedInContainer
-            | Self::MountRefused { .. } => ErrorKind::Unsupported,
-            Self::NotSquashfs { .. }
-            | Self::Truncated { .. }
-            | Self::Unpadded { .. }
-            | Self::HotPack { .. }
-            | Self::HotPackOfAnother
-            | Self::HotPackDiffers { .. }
-            | Self::HotPackLarge { .. }
-            | Self::NotAFile
-            | Self::KernelRefused { .. } => ErrorKind::Image,
-            Self::LoopContended { .. }
-            | Self::DeviceBusy
-            | Self::TracedAlready
-            | Self::MountBusy
-            | Self::SessionLost { .. }
-            | Self::SharedAlready { .. }
-            | Self::LayerInUse { .. }
-            | Self::Unmountable { .. }
-            | Self::SessionBusy { .. } => ErrorKind::Busy,
-            Self::TargetMissing { .. }
-            | Self::TargetNotDirectory { .. }
-            | Self::PlaceNotMade { .. }
-            | Self::NotMounted
-            | Self::NothingThere
-            | Self::OtherFilesystem { .. }
-            | Self::NoDefaultPlace { .. }
-            | Self::OpenToOthers { .. }
-            | Self::NoCacheDirectory
-            | Self::CacheOfAnother { .. }
-            | Self::NoSession
-            | Self::ReplayPlace { .. }
-            | Self::TracedRoot
-            | Self::RootOfSystem
-            | Self::NoPlace { .. }
-            | Self::PlacesOverlap { .. }
-            | Self::BindSource { .. }
-            | Self::BindTarget { .. }
-            | Self::StartDirectory { .. }
-            | Self::WorkingDirectory { .. } => ErrorKind::Place,
-            Self::Threads { .. } | Self::NoChannel | Self::NoCommand | Self::NothingToTrace => {
-                ErrorKind::State
-            }
-            Self::TracerLost | Self::GuardianFailed { .. } => ErrorKind::Io,
-            Self::Told { kind, .. } | Self::NoWindow { kind, .. } => *kind,
-            Self::CommandMissing | Self::CommandInNeither | Self::CommandNotInPath { .. } => {
-                ErrorKind::CommandNotFound
-            }
-            Self::CommandNotExecutable { .. } | Self::NoInterpreter { .. } => {
-                ErrorKind::CommandNotExecutable
-            }
+    /// An error of the system during `step` (a verb phrase: "open the image").
+    pub(crate) fn io(step: impl fmt::Display, source: impl Into<io::Error>) -> Self {
+        let text = format!("the system could not {step}");
+        Self::new(ErrorKind::Io, text).because(source.into())
+    }
+
+    pub(crate) fn not_permitted() -> Self {
+        Self::new(
+            ErrorKind::NotPermitted,
+            "this needs root (CAP_SYS_ADMIN); run it as root, for example with sudo",
+        )
+    }
+
+    pub(crate) fn unsupported(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Unsupported, text)
+    }
+
+    pub(crate) fn image(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Image, text)
+    }
+
+    pub(crate) fn place(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Place, text)
+    }
+
+    pub(crate) fn busy(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Busy, text)
+    }
+
+    pub(crate) fn no_command() -> Self {
+        let cause = Self::new(ErrorKind::State, "there is no command to run");
+        cause.advise(Advice::NameCommand)
+    }
+
+    /// Another process has sent this.
+    pub(crate) fn told(kind: ErrorKind, text: String, advice: Option<Advice>) -> Self {
+        Self {
+            is_whole: true,
+            advice,
+            ..Self::new(kind, text)
         }
+    }
+
+    /// The same in other words.
+    #[must_use]
+    pub(crate) fn worded(mut self, text: &'static str) -> Self {
+        self.text = text.into();
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn because(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn advise(mut self, advice: Advice) -> Self {
+        self.advice = Some(advice);
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn named(mut self, name: Named) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    pub(crate) fn is(&self, name: Named) -> bool {
+        self.name == Some(name)
+    }
+
+    pub(crate) fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The system's error.
+    pub(crate) fn io_error(&self) -> Option<&io::Error> {
+        self.source.as_deref()?.downcast_ref()
     }
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io { step, .. } => write!(f, "the system could not {step}"),
-            Self::NotPermitted => f.write_str(
-                "this needs root (CAP_SYS_ADMIN); run it as root, for example with sudo",
-            ),
-            Self::NoLoopDevices => f.write_str(
-                "there is no /dev/loop-control; load loop devices with modprobe loop, \
-                 or give a container the host's /dev",
-            ),
-            Self::NoLoopNode { device } => write!(
-                f,
-                "the kernel offers {} but there is no such device node; \
-                 give a container the host's /dev",
-                Shown(device)
-            ),
-            Self::LoopContended { tries } => write!(
-                f,
-                "other processes took {tries} free loop devices first; try again"
-            ),
-            Self::NoSquashfs => f.write_str(
-                "the kernel has no SquashFS; load it with modprobe squashfs, \
-                 or use a kernel built with CONFIG_SQUASHFS",
-            ),
-            Self::NoCodec { codec, instead } => write!(
-                f,
-                "the kernel was built without the {} decompressor; repack it with --codec {instead}",
-                Text(codec)
-            ),
-            Self::NotSquashfs { found } => write!(
-                f,
-                "magic number is {found:#010x}, allowed is 0x73717368 (SquashFS, little-endian)"
-            ),
-            Self::Truncated { need, have } => write!(
-                f,
-                "the image needs {need} bytes, but there are only {have}; get a complete copy of it"
-            ),
-            Self::Unpadded { len, block } => write!(
-                f,
-                "the image ends at {len} bytes, inside a block of {block}, and the kernel cannot \
-                 read such a last block; pad the file to a multiple of 4096 bytes \
-                 (truncate -s %4096 FILE)"
-            ),
-            Self::NobodyServes { .. } => f.write_str(
-                "the processes that serve its files have ended; the last log in the directory of sessions \
-                 ($XDG_RUNTIME_DIR/brisk, /run/brisk or /tmp/brisk-UID) says why",
-            ),
-            Self::NotAFile => f.write_str(
-                "it is neither a regular file nor a block device; name the image's file",
-            ),
-            Self::KernelRefused { said, .. } => {
-                write!(f, "the kernel refused the image: {}", Text(said))
-            }
-            Self::DeviceBusy => {
-                f.write_str("the block device is in use; unmount it, or end the programs that use it")
-            }
-            Self::TargetMissing { target } => write!(
-                f,
-                "{} does not exist; make the directory first",
-                Shown(target)
-            ),
-            Self::TargetNotDirectory { target } => write!(
-                f,
-                "{} is not a directory; name a directory to mount on",
-                Shown(target)
-            ),
-            Self::PlaceNotMade { place, why, .. } => write!(
-                f,
-                "{} does not exist, and brisk cannot show it to the program alone: {}; make the directory first",
-                Shown(place),
-                Text(why)
-            ),
-            Self::NothingThere => f.write_str("there is nothing of this name; brisk stat lists sessions and mounts"),
-            Self::NotMounted => f.write_str("it is not a mount point; brisk stat lists sessions and mounts"),
-            Self::OtherFilesystem { found } => write!(
-                f,
-                "the mount there is {}, not squashfs; unmount it with umount",
-                Text(found)
-            ),
-            Self::MountBusy => f.write_str(
-                "a program still uses it; end that program (fuser -vm shows it), \
-                 or unmount with --lazy",
-            ),
-            Self::NoFusermount => {
-                f.write_str("there is no fusermount3; install the package fuse3, or run it as root")
-            }
-            Self::FusermountRefused { said } => write!(f, "fusermount3 says: {}", Text(said)),
-            Self::NeitherWay { .. } => f.write_str(
-                "the system refuses user namespaces to this user and has no fusermount3; \
-                 install the package fuse3, or run brisk doctor, which says how to allow namespaces",
-            ),
-            Self::SharedElsewhere { option } => write!(
-                f,
-                "{option} needs a user namespace, which the system refuses to this user; \
-                 brisk doctor says how to allow it"
-            ),
-            Self::OnlyInNamespaces { option } => write!(
-                f,
-                "{option} shows the image to the program alone; leave out --seen-by user, or {option}"
-            ),
-            Self::SharedAlready { place } => write!(
-                f,
-                "an image is mounted on {} already; end it with brisk umount, or name another \
-                 directory",
-                Shown(place)
-            ),
-            Self::Unmountable { said } => f.write_str(said),
-            Self::GuardianFailed { said } => {
-                write!(f, "its server could not start: {}", Text(said))
-            }
-            Self::Threads { count } => write!(
-                f,
-                "the process has {count} threads, allowed is 1; enter before starting threads"
-            ),
-            Self::RootNotMountPoint => f.write_str(
-                "the root directory is not a mount point, so mounts would be visible outside; \
-                 in a chroot, bind its root onto itself first",
-            ),
-            Self::NoDefaultPlace { place, why } => write!(
-                f,
-                "it would be mounted on {}, which {why}, and neither /media nor /srv is free; \
-                 name a place with --at DIR",
-                Shown(place)
-            ),
-            Self::WorkingDirectory { cwd, .. } => write!(
-                f,
-                "the image hides the working directory {} and has no such directory; \
-                 start from another directory",
-                Shown(cwd)
-            ),
-            Self::StartDirectory { directory, .. } => write!(
-                f,
-                "it should start in {}, which cannot be entered; name another directory with --chdir",
-                Shown(directory)
-            ),
-            Self::NoChannel => f.write_str("0 channels were passed, allowed is at least 1"),
-            Self::FuseVersion { major, minor } => write!(
-                f,
-                "the kernel speaks version {major}.{minor} of the FUSE protocol, allowed is 7.31 \
-                 and later; use Linux 5.4 or later"
-            ),
-            Self::NoFuse => f.write_str(
-                "there is no /dev/fuse; load it with modprobe fuse, or give a container \
-                 /dev/fuse (--device /dev/fuse)",
-            ),
-            Self::NotFuse => f.write_str(
-                "/dev/fuse is not the FUSE device; a sandbox has put another file there: give it the real one \
-                 (--device /dev/fuse)",
-            ),
-            Self::FuseClosed { .. } => f.write_str(
-                "this user may not open /dev/fuse; allow it with chmod 666 /dev/fuse, \
-                 as udev does",
-            ),
-            Self::NoUserNamespaces { .. } => f.write_str(
-                "the system refuses user namespaces to this user, and mounting without root needs \
-                 them; brisk doctor says how to allow them, or run it as root",
-            ),
-            Self::MountRefused { .. } => f.write_str(
-                "the system allows a user namespace but no mount in it; allow brisk to mount \
-                 (AppArmor, seccomp), or run it as root",
-            ),
-            Self::NoOverlay { .. } => f.write_str(
-                "the system could not mount an overlay, which --writable and --root need; use \
-                 Linux 5.11 or later, load it with modprobe overlay, or start without them",
-            ),
-            Self::NoLastingLayer { directory, .. } => write!(
-                f,
-                "the system could not mount an overlay that writes to {}; use Linux 5.11 or later and a directory on a local \
-                 disk (ext4, XFS, Btrfs), load it with modprobe overlay, or name no directory with --writable, which keeps \
-                 what is written in memory",
-                Shown(directory)
-            ),
-            Self::LayerRefused { directory, why } => {
-                write!(f, "what is written cannot be kept in {}: {why}", Shown(directory))
-            }
-            Self::LayerInUse { directory, image } => write!(
-                f,
-                "another session keeps in {} what is written to {image}; end it with brisk umount {image}, wait for its end, \
-                 or name another directory with --writable=DIR",
-                Shown(directory),
-                image = Shown(image)
-            ),
-            Self::NoPlace { image } => write!(
-                f,
-                "{} does not record a directory to mount it on; name one with --with IMAGE@DIR",
-                Shown(image)
-            ),
-            Self::PlacesOverlap { one, other } => write!(
-                f,
-                "one of {} and {} is inside the other; name separate places",
-                Shown(one),
-                Shown(other)
-            ),
-            Self::BindSource { source_path, .. } => {
-                write!(f, "cannot bind {}; name another file or directory", Shown(source_path))
-            }
-            Self::BindTarget { target, .. } => write!(
-                f,
-                "cannot bind to {}; name an existing place of the same kind",
-                Shown(target)
-            ),
-            Self::OpenToOthers { directory, found } => write!(
-                f,
-                "{} {found}, allowed is a directory of yours with mode 0700; move it away",
-                Shown(directory)
-            ),
-            Self::SessionLost { tries } => write!(
-                f,
-                "its session ended {tries} times just before this run could join it; try again"
-            ),
-            Self::HotPack { .. } => f.write_str("it cannot be read; make it again with brisk hot"),
-            Self::NoRoomForSession { source } => write!(
-                f,
-                "the directory of sessions has no room ({source}); free space or inodes there, or set XDG_RUNTIME_DIR \
-                 to another directory"
-            ),
-            Self::HotPackDiffers { frames } => write!(
-                f,
-                "{frames} of its frames have other contents than the image, so brisk reads its pages from the image; \
-                 make it again with brisk hot"
-            ),
-            Self::HotPackOfAnother => {
-                f.write_str("it belongs to another image; make it again with brisk hot")
-            }
-            Self::HotPackLarge { pages, allowed } => {
-                write!(f, "it has {pages} pages, allowed are {allowed}")
-            }
-            Self::NoCacheDirectory => f.write_str(
-                "neither XDG_CACHE_HOME nor HOME is the absolute path of a directory; set one of \
-                 them",
-            ),
-            Self::CacheOfAnother { directory, owner } => write!(
-                f,
-                "the caches of root would be in {}, which belongs to the user {owner}; set HOME or XDG_CACHE_HOME to a \
-                 directory of root (sudo -H does)",
-                Shown(directory)
-            ),
-            Self::ReplayPlace { .. } => {
-                f.write_str("the profile's files cannot be found there")
-            }
-            Self::NoSession => f.write_str("there is none; brisk stat lists all sessions"),
-            Self::SessionBusy { programs } => write!(
-                f,
-                "programs still run in it: {}; end them, or use --lazy to end it with the last of them",
-                Text(&programs.join(", "))
-            ),
-            Self::NoTracing { .. } => f.write_str(
-                "the system does not let one process trace another; in a container allow ptrace, and elsewhere set \
-                 kernel.yama.ptrace_scope to 0 or 1",
-            ),
-            Self::NothingToTrace => f.write_str(
-                "there is neither an image nor a tree to trace; name an image, or a directory \
-                 with --tree, or run it as root, which traces the whole system",
-            ),
-            Self::TracedRoot => f.write_str(
-                "the root directory cannot be traced as a tree; name the directories that the \
-                 program starts from, each with --tree, or as root none, for the whole system",
-            ),
-            Self::RootOfSystem => {
-                f.write_str("it is the root directory of the system; leave out --root")
-            }
-            Self::TracingLacks { what } => write!(
-                f,
-                "the kernel lacks {}, which tracing the whole system needs; name an image, or \
-                 directories with --tree",
-                Text(what)
-            ),
-            Self::TracedInContainer => f.write_str(
-                "this is a container, and the kernel's events have other numbers for its processes; \
-                 run it outside, or name an image, or directories with --tree",
-            ),
-            Self::TracedAlready => {
-                f.write_str("another trace of the whole system is running; wait for its end")
-            }
-            Self::TracerLost => f.write_str(
-                "the recording process ended before it could report; look for the reason in \
-                 the system's log (out of memory, killed), and try again",
-            ),
-            Self::Told { text, .. } | Self::NoWindow { text, .. } => write!(f, "{}", Text(text)),
-            Self::NoCommand => f.write_str("there is no command to run; name one after --"),
-            Self::CommandMissing => f.write_str("no such file"),
-            Self::CommandInNeither => f.write_str(
-                "no such file, neither in the directory that was named nor from the working directory",
-            ),
-            Self::CommandNotInPath { tree: None } => f.write_str("not found in PATH"),
-            Self::CommandNotInPath { tree: Some(tree) } => write!(
-                f,
-                "not found in PATH; to name a program of the {tree}, use its path in the {tree}, with a slash"
-            ),
-            Self::CommandNotExecutable { why } => f.write_str(why),
-            Self::NoInterpreter { missing } => missing.fmt(f),
-        }
+        Text(&self.text).fmt(f)
     }
 }
 
@@ -794,7 +374,12 @@ impl Error {
 
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
-        self.0.cause.kind()
+        self.0.cause.kind
+    }
+
+    /// What else the one who called can do.
+    pub fn advice(&self) -> Option<Advice> {
+        self.0.cause.advice
     }
 
     /// The image, mount point or program that the error is about.
@@ -833,7 +418,7 @@ pub fn with_reasons(error: &(dyn std::error::Error + 'static)) -> String {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Cause::Told { .. } = self.0.cause {
+        if self.0.cause.is_whole {
             return self.0.cause.fmt(f);
         }
         let phrase = self.0.action.phrase();
@@ -857,26 +442,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.0.cause {
-            Cause::Io { source, .. }
-            | Cause::KernelRefused { source, .. }
-            | Cause::FuseClosed { source }
-            | Cause::NoUserNamespaces { source }
-            | Cause::MountRefused { source }
-            | Cause::NeitherWay { source }
-            | Cause::NoOverlay { source }
-            | Cause::NoLastingLayer { source, .. }
-            | Cause::NobodyServes { source }
-            | Cause::NoTracing { source }
-            | Cause::BindSource { source, .. }
-            | Cause::BindTarget { source, .. }
-            | Cause::StartDirectory { source, .. }
-            | Cause::WorkingDirectory { source, .. } => Some(source),
-            Cause::PlaceNotMade { source, .. } | Cause::NoWindow { source, .. } => {
-                source.as_ref().map(|source| source as _)
-            }
-            Cause::HotPack { source } | Cause::ReplayPlace { source } => Some(source),
-            _ => None,
-        }
+        let source = self.0.cause.source.as_deref();
+        source.map(|source| source as &(dyn std::error::Error + 'static))
     }
 }

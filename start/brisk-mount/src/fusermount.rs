@@ -17,7 +17,7 @@ use rustix::net::{
     recvmsg, socketpair,
 };
 
-use crate::error::Cause;
+use crate::error::{Advice, Cause, ErrorKind, Named};
 
 const PROGRAM: &str = "fusermount3";
 
@@ -55,14 +55,23 @@ pub(crate) fn unmount(target: &Path, lazy: bool) -> Result<(), Cause> {
     }
     command.arg("--").arg(target);
     match finish(&mut command) {
-        Err(Cause::FusermountRefused { said }) if said.ends_with("busy") => Err(Cause::MountBusy),
+        Err(cause) if cause.to_string().ends_with("busy") => Err(mount_busy()),
         result => result,
     }
 }
 
+/// Programs use the mount.
+pub(crate) fn mount_busy() -> Cause {
+    let cause = Cause::busy("a program still uses it (fuser -vm shows it)");
+    cause.advise(Advice::EndPrograms)
+}
+
 fn finish(command: &mut Command) -> Result<(), Cause> {
     let failed = |e: io::Error| match e.kind() {
-        io::ErrorKind::NotFound => Cause::NoFusermount,
+        io::ErrorKind::NotFound => Cause::unsupported(
+            "there is no fusermount3; install the package fuse3, or run it as root",
+        )
+        .named(Named::NoFusermount),
         _ => Cause::io("start fusermount3", e),
     };
     let mut program = command
@@ -86,9 +95,8 @@ fn finish(command: &mut Command) -> Result<(), Cause> {
         }
         Err(e) => e.to_string(),
     };
-    Err(Cause::FusermountRefused {
-        said: last_words(&said, &how),
-    })
+    let text = format!("fusermount3 says: {}", last_words(&said, &how));
+    Err(Cause::new(ErrorKind::NotPermitted, text).named(Named::FusermountRefuses))
 }
 
 /// The last message of the program, without its own name. If there is none, how it ended.

@@ -11,10 +11,13 @@ use rustix::mount::{
     fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
 };
 
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Advice, Cause, Error, Result, Shown};
 use crate::fuse::connection::FS_TYPE;
 use crate::fusermount;
+use crate::fusermount::mount_busy;
 use crate::kernel_support::{KernelSupport, Support, codec_instead_of};
+use crate::loop_device::not_a_file;
+use crate::loop_device::truncated;
 use crate::loop_device::{DirectIo, LoopDevice};
 use crate::mount_table::mounted_on;
 use crate::namespace::is_privileged;
@@ -97,7 +100,7 @@ fn mount(image: &Path, target: &Path, options: &MountOptions) -> Result<KernelMo
         .map_err(|e| Cause::io("examine the image", e))?
         .file_type();
     if !file_type.is_file() && !file_type.is_block_device() {
-        return Err(Cause::NotAFile);
+        return Err(not_a_file());
     }
     let len = image_len(&file, options.offset)?;
     let mount_point = MountPoint::open(target)?;
@@ -130,10 +133,7 @@ fn image_len(file: &File, offset: u64) -> Result<u64, Cause> {
         let at = offset.saturating_add(have as u64);
         match file.read_at(rest, at) {
             Ok(0) => {
-                return Err(Cause::Truncated {
-                    need: SUPERBLOCK_LEN as u64,
-                    have: have as u64,
-                });
+                return Err(truncated(SUPERBLOCK_LEN as u64, have as u64));
             }
             Ok(n) => have += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -143,7 +143,9 @@ fn image_len(file: &File, offset: u64) -> Result<u64, Cause> {
     let magic = superblock.first_chunk().copied().unwrap_or_default();
     let found = u32::from_le_bytes(magic);
     if found != MAGIC {
-        return Err(Cause::NotSquashfs { found });
+        return Err(Cause::image(format!(
+            "magic number is {found:#010x}, allowed is 0x73717368 (SquashFS, little-endian)"
+        )));
     }
     let len = superblock[BYTES_USED_AT..].first_chunk();
     Ok(u64::from_le_bytes(len.copied().unwrap_or_default()))
@@ -159,12 +161,8 @@ impl MountPoint {
     fn open(target: &Path) -> Result<Self, Cause> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = open(target, flags, Mode::empty()).map_err(|e| match e {
-            Errno::NOENT => Cause::TargetMissing {
-                target: target.to_owned(),
-            },
-            Errno::NOTDIR => Cause::TargetNotDirectory {
-                target: target.to_owned(),
-            },
+            Errno::NOENT => no_target(target),
+            Errno::NOTDIR => no_target_directory(target),
             e => Cause::io(format!("open {}", target.display()), e),
         })?;
         let path = target
@@ -272,23 +270,30 @@ impl Refusal {
             .and_then(|(_, rest)| rest.split_once("\" compression. This is not supported"))
             .map(|(name, _)| name);
         let no_codec = |name: &str| {
-            let codec = codec.unwrap_or(name).to_owned();
-            let instead = codec_instead_of(&codec, support);
-            Cause::NoCodec { codec, instead }
+            let codec = codec.unwrap_or(name);
+            let instead = codec_instead_of(codec, support);
+            let text = format!(
+                "the kernel was built without the {codec} decompressor; it can read {instead}"
+            );
+            Cause::unsupported(text).advise(Advice::OtherCodec)
         };
         match (self.errno, named, codec) {
-            (Errno::NODEV, _, _) => Cause::NoSquashfs,
-            (Errno::PERM | Errno::ACCESS, _, _) => Cause::NotPermitted,
-            (Errno::BUSY, _, _) => Cause::DeviceBusy,
+            (Errno::NODEV, _, _) => Cause::unsupported(
+                "the kernel has no SquashFS; load it with modprobe squashfs, or use a kernel built with CONFIG_SQUASHFS",
+            ),
+            (Errno::PERM | Errno::ACCESS, _, _) => Cause::not_permitted(),
+            (Errno::BUSY, _, _) => Cause::busy(
+                "the block device is in use; unmount it, or end the programs that use it",
+            ),
             (_, Some(name), _) => no_codec(name),
             // Old kernels say this only in their log.
             (Errno::INVAL, None, Some(name)) if support.codec(name) == Support::No => {
                 no_codec(name)
             }
-            _ if !self.said.is_empty() => Cause::KernelRefused {
-                said: self.said,
-                source: self.errno.into(),
-            },
+            _ if !self.said.is_empty() => {
+                let text = format!("the kernel refused the image: {}", self.said);
+                Cause::image(text).because(io::Error::from(self.errno))
+            }
             _ => Cause::io("mount it (dmesg says more)", self.errno),
         }
     }
@@ -321,28 +326,49 @@ pub fn unmount(target: &Path, lazy: bool) -> Result<()> {
 
 fn try_unmount(target: &Path, lazy: bool) -> Result<(), Cause> {
     let path = target.canonicalize().map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Cause::NothingThere,
+        io::ErrorKind::NotFound => {
+            Cause::place("there is nothing of this name").advise(Advice::ListMounts)
+        }
         _ => Cause::io("find the directory", e),
     })?;
     let entry = mounted_on(&path)
         .map_err(|e| Cause::io("read /proc/self/mountinfo", e))?
-        .ok_or(Cause::NotMounted)?;
+        .ok_or_else(not_mounted)?;
     if entry.fs_type == FS_TYPE && !is_privileged() {
         return fusermount::unmount(&path, lazy);
     }
     if entry.fs_type != "squashfs" && entry.fs_type != FS_TYPE {
-        return Err(Cause::OtherFilesystem {
-            found: entry.fs_type,
-        });
+        return Err(Cause::place(format!(
+            "the mount there is {}, not squashfs; unmount it with umount",
+            entry.fs_type
+        )));
     }
     let mut flags = UnmountFlags::NOFOLLOW;
     flags.set(UnmountFlags::DETACH, lazy);
     rustix::mount::unmount(&path, flags).map_err(|e| match e {
-        Errno::BUSY => Cause::MountBusy,
-        Errno::PERM => Cause::NotPermitted,
-        Errno::INVAL => Cause::NotMounted,
+        Errno::BUSY => mount_busy(),
+        Errno::PERM => Cause::not_permitted(),
+        Errno::INVAL => not_mounted(),
         e => Cause::io("unmount it", e),
     })
+}
+
+fn not_mounted() -> Cause {
+    Cause::place("it is not a mount point").advise(Advice::ListMounts)
+}
+
+/// There is nothing to mount on.
+pub(crate) fn no_target(target: &Path) -> Cause {
+    let target = Shown(target);
+    Cause::place(format!("{target} does not exist; make the directory first"))
+}
+
+/// What is there is no directory.
+pub(crate) fn no_target_directory(target: &Path) -> Cause {
+    let target = Shown(target);
+    Cause::place(format!(
+        "{target} is not a directory; name a directory to mount on"
+    ))
 }
 
 #[cfg(test)]

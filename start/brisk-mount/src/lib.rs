@@ -125,7 +125,7 @@ pub mod fuzzing {
 }
 
 pub use confinement::Confinement;
-pub use error::{Error, ErrorKind, Result, with_reasons};
+pub use error::{Advice, Error, ErrorKind, Result, with_reasons};
 pub use existing_path::resolve_path;
 pub use first_process::leave_first_process;
 pub use fuse::connection::{FuseConnection, mount_data};

@@ -97,13 +97,15 @@ fn attach(
     };
     let geometry = Geometry::fit(backing.len, offset, len, direct_block)?;
     let control = LoopControl::open(Path::new("/dev/loop-control")).map_err(|e| match e {
-        Errno::NOENT | Errno::NXIO | Errno::NODEV => Cause::NoLoopDevices,
-        Errno::ACCESS | Errno::PERM => Cause::NotPermitted,
+        Errno::NOENT | Errno::NXIO | Errno::NODEV => Cause::unsupported(
+            "there is no /dev/loop-control; load loop devices with modprobe loop, or give a container the host's /dev",
+        ),
+        Errno::ACCESS | Errno::PERM => Cause::not_permitted(),
         e => Cause::io("open /dev/loop-control", e),
     })?;
     for attempt in 0..TRIES {
         let number = control.get_free().map_err(|e| match e {
-            Errno::ACCESS | Errno::PERM => Cause::NotPermitted,
+            Errno::ACCESS | Errno::PERM => Cause::not_permitted(),
             e => Cause::io("find a free loop device", e),
         })?;
         let path = PathBuf::from(format!("/dev/loop{number}"));
@@ -114,8 +116,13 @@ fn attach(
                 thread::sleep(Duration::from_millis(1));
                 continue;
             }
-            Err(Errno::NOENT | Errno::NXIO) => return Err(Cause::NoLoopNode { device: path }),
-            Err(Errno::ACCESS | Errno::PERM) => return Err(Cause::NotPermitted),
+            Err(Errno::NOENT | Errno::NXIO) => {
+                return Err(Cause::unsupported(format!(
+                    "the kernel offers {} but there is no such device node; give a container the host's /dev",
+                    path.display()
+                )));
+            }
+            Err(Errno::ACCESS | Errno::PERM) => return Err(Cause::not_permitted()),
             Err(e) => return Err(Cause::io(format!("open {}", path.display()), e)),
         };
         match bind(&node, file, offset, geometry) {
@@ -134,11 +141,13 @@ fn attach(
             Err(Errno::BUSY | Errno::NXIO | Errno::AGAIN) => {
                 thread::sleep(Duration::from_millis(u64::from(attempt.min(10))));
             }
-            Err(Errno::ACCESS | Errno::PERM) => return Err(Cause::NotPermitted),
+            Err(Errno::ACCESS | Errno::PERM) => return Err(Cause::not_permitted()),
             Err(e) => return Err(Cause::io(format!("attach {}", path.display()), e)),
         }
     }
-    Err(Cause::LoopContended { tries: TRIES })
+    Err(Cause::busy(format!(
+        "other processes took {TRIES} free loop devices first; try again"
+    )))
 }
 
 fn info(offset: u64, geometry: Geometry) -> LoopInfo {
@@ -215,7 +224,7 @@ impl BackingFile {
             return Ok(Self { len, direct_block });
         }
         if !metadata.is_file() {
-            return Err(Cause::NotAFile);
+            return Err(not_a_file());
         }
         let len = metadata.len();
         let direct_block = match statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
@@ -259,10 +268,7 @@ impl Geometry {
         let have = file_len.saturating_sub(offset);
         let need = len.unwrap_or(have);
         if need > have || have == 0 {
-            return Err(Cause::Truncated {
-                need: need.max(1),
-                have,
-            });
+            return Err(truncated(need.max(1), have));
         }
         let sized = |block: u32| {
             need.checked_next_multiple_of(block.max(LEAST_BLOCK).into())
@@ -282,9 +288,11 @@ impl Geometry {
             });
         }
         let block_size = SECTOR as u32;
-        let size = sized(block_size).ok_or(Cause::Unpadded {
-            len: need,
-            block: LEAST_BLOCK,
+        let size = sized(block_size).ok_or_else(|| {
+            Cause::image(format!(
+                "the image ends at {need} bytes, inside a block of {LEAST_BLOCK}, and the kernel cannot read such a last block; \
+                 pad the file to a multiple of 4096 bytes (truncate -s %4096 FILE)"
+            ))
         })?;
         Ok(Self {
             size,
@@ -292,6 +300,18 @@ impl Geometry {
             direct: false,
         })
     }
+}
+
+/// What is named is no image.
+pub(crate) fn not_a_file() -> Cause {
+    Cause::image("it is neither a regular file nor a block device; name the image's file")
+}
+
+/// The file is shorter than its image.
+pub(crate) fn truncated(need: u64, have: u64) -> Cause {
+    Cause::image(format!(
+        "the image needs {need} bytes, but there are only {have}; get a complete copy of it"
+    ))
 }
 
 #[cfg(test)]

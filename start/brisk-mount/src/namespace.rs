@@ -5,7 +5,7 @@ use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Advice, Cause, Error, ErrorKind, Named, Result};
 use crate::kernel_support::UserNamespaces;
 use crate::sys::namespaces::{unshare_mounts, unshare_user_and_mounts};
 
@@ -45,12 +45,18 @@ pub(crate) fn enter_session(user: Uid, group: Gid) -> Result<NamespaceKind, Caus
     if user.is_root() {
         match enter() {
             // Root of a container may lack the right but may make a user namespace.
-            Err(Cause::NotPermitted) => {}
+            Err(cause) if cause.kind() == ErrorKind::NotPermitted => {}
             result => return result.map(|()| NamespaceKind::Privileged),
         }
     }
     one_thread()?;
-    let refused = |source: io::Error| Cause::NoUserNamespaces { source };
+    let refused = |source: io::Error| {
+        let cause = Cause::unsupported(
+            "the system refuses user namespaces to this user, and mounting without root needs them; run it as root",
+        );
+        let cause = cause.named(Named::NoNamespaces).because(source);
+        cause.advise(Advice::AllowNamespaces)
+    };
     // If AppArmor restricts user namespaces, one can be made but nothing can be done in it, and there is no
     // way back. So this checks first.
     if !UserNamespaces::probe().unprivileged() {
@@ -66,7 +72,7 @@ pub(crate) fn enter_session(user: Uid, group: Gid) -> Result<NamespaceKind, Caus
         fs::write(format!("/proc/self/{file}"), text).map_err(refused)?;
     }
     contain().map_err(|cause| match cause {
-        Cause::NotPermitted => refused(Errno::PERM.into()),
+        cause if cause.kind() == ErrorKind::NotPermitted => refused(Errno::PERM.into()),
         cause => cause,
     })?;
     Ok(NamespaceKind::UserNamespace)
@@ -77,15 +83,23 @@ fn one_thread() -> Result<(), Cause> {
         fs::read_dir("/proc/self/task").map_err(|e| Cause::io("count its own threads", e))?;
     let count = tasks.count();
     if count != 1 {
-        return Err(Cause::Threads { count });
+        return Err(several_threads(count));
     }
     Ok(())
+}
+
+/// A process with several threads cannot do it.
+pub(crate) fn several_threads(count: usize) -> Cause {
+    Cause::new(
+        ErrorKind::State,
+        format!("the process has {count} threads, allowed is 1; enter before starting threads"),
+    )
 }
 
 fn enter() -> Result<(), Cause> {
     one_thread()?;
     unshare_mounts().map_err(|e| match e {
-        Errno::PERM => Cause::NotPermitted,
+        Errno::PERM => Cause::not_permitted(),
         e => Cause::io("make a mount namespace", e),
     })?;
     contain()
@@ -98,8 +112,11 @@ fn contain() -> Result<(), Cause> {
         MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
     )
     .map_err(|e| match e {
-        Errno::INVAL => Cause::RootNotMountPoint,
-        Errno::PERM | Errno::ACCESS => Cause::NotPermitted,
+        Errno::INVAL => Cause::unsupported(
+            "the root directory is not a mount point, so mounts would be visible outside; in a chroot, bind its root onto \
+             itself first",
+        ),
+        Errno::PERM | Errno::ACCESS => Cause::not_permitted(),
         e => Cause::io("keep mounts from leaking out", e),
     })
 }

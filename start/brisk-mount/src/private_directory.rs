@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode, OFlags, fstat, mkdirat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::error::Cause;
+use crate::error::{Cause, Shown};
 use crate::owner::is_own;
 
 /// Opens the directory at `path`, and makes it if it does not exist. Refuses a directory that belongs to
@@ -19,9 +19,11 @@ pub(crate) fn open_private(path: &Path) -> Result<OwnedFd, Cause> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(e) => return Err(Cause::io(format!("make {}", path.display()), e)),
     }
-    let refused = |found| Cause::OpenToOthers {
-        directory: path.to_owned(),
-        found,
+    let refused = |found: &str| {
+        let directory = Shown(path);
+        Cause::place(format!(
+            "{directory} {found}, allowed is a directory of yours with mode 0700; move it away"
+        ))
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(CWD, path, flags, Mode::empty()).map_err(|e| match e {
@@ -41,7 +43,11 @@ pub(crate) fn open_private(path: &Path) -> Result<OwnedFd, Cause> {
 
 /// The directory for data of the calling user that can be made again.
 pub(crate) fn cache_directory() -> Result<PathBuf, Cause> {
-    let home = brisk_io::cache_home().ok_or(Cause::NoCacheDirectory)?;
+    let home = brisk_io::cache_home().ok_or_else(|| {
+        Cause::place(
+            "neither XDG_CACHE_HOME nor HOME is the absolute path of a directory; set one of them",
+        )
+    })?;
     // Others cannot make files where they may not. Root can, and `sudo` may leave HOME as it was.
     if geteuid().is_root() {
         not_of_another(&home)?;
@@ -55,10 +61,11 @@ fn not_of_another(directory: &Path) -> Result<(), Cause> {
         .ancestors()
         .find_map(|path| fs::metadata(path).ok());
     match there.map(|there| there.uid()) {
-        Some(owner) if !is_own(owner) => Err(Cause::CacheOfAnother {
-            directory: directory.to_owned(),
-            owner,
-        }),
+        Some(owner) if !is_own(owner) => Err(Cause::place(format!(
+            "the caches of root would be in {}, which belongs to the user {owner}; set HOME or XDG_CACHE_HOME to a directory \
+             of root (sudo -H does)",
+            Shown(directory)
+        ))),
         _ => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{getegid, geteuid};
 
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Advice, Cause, Error, Result};
 use crate::namespace::enter_session;
 use crate::run::{ProgramPlace, become_program};
 use crate::session::{Bind, BoundTree, Layout, mount_directory};
@@ -66,7 +66,7 @@ impl RootedLaunch {
     /// Those of [`RootedLaunch::exec`].
     pub fn exec_after(&self, prepare: impl FnOnce()) -> Result<Infallible> {
         if self.command.is_empty() {
-            return Err(Error::new(Action::Run, Cause::NoCommand));
+            return Err(Error::new(Action::Run, Cause::no_command()));
         }
         self.enter()
             .map_err(|cause| Error::new(Action::Root, cause).with_path(&self.tree))?;
@@ -83,7 +83,8 @@ impl RootedLaunch {
         let cwd = WorkingDirectory::now();
         let tree = mount_directory(&self.tree)?;
         if tree.parent().is_none() {
-            return Err(Cause::RootOfSystem);
+            let cause = Cause::place("it is the root directory of the system");
+            return Err(cause.advise(Advice::LeaveOutRoot));
         }
         let root = Path::new("/");
         let namespace = enter_session(geteuid(), getegid())?;

@@ -10,12 +10,13 @@ use std::{env, fs};
 
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags, accessat, statvfs};
 
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Advice, Cause, Error, ErrorKind, Result, Shown};
 use crate::interpreter::missing_interpreter;
 use crate::kernel_mount::{KernelMount, MountOptions};
 use crate::mount_table::mounted_on;
 use crate::namespace::enter_private;
 use crate::sys::inherited::become_command;
+use crate::working_directory::hidden_working_directory;
 
 /// Where to mount an image if the caller names no place: the first of these directories that nobody uses.
 ///
@@ -89,7 +90,7 @@ impl Launch {
     /// Those of [`Launch::exec`].
     pub fn exec_after(&self, prepare: impl FnOnce(&Path)) -> Result<Infallible> {
         if self.command.is_empty() {
-            return Err(Error::new(Action::Run, Cause::NoCommand));
+            return Err(Error::new(Action::Run, Cause::no_command()));
         }
         let mount_failed = |cause| Error::new(Action::Mount, cause).with_path(&self.image);
         let at = match &self.at {
@@ -103,7 +104,7 @@ impl Launch {
         let kept = cwd.filter(|cwd| self.directory.is_none() && cwd.starts_with(mount.target()));
         if let Some(cwd) = kept {
             env::set_current_dir(&cwd)
-                .map_err(|source| mount_failed(Cause::WorkingDirectory { cwd, source }))?;
+                .map_err(|source| mount_failed(hidden_working_directory(&cwd, source)))?;
         }
         prepare(mount.target());
         Err(become_program(
@@ -145,7 +146,7 @@ impl PlainLaunch {
     /// As [`PlainLaunch::exec`].
     pub fn program(&self) -> Result<PathBuf> {
         let Some(program) = self.command.first() else {
-            return Err(Error::new(Action::Run, Cause::NoCommand));
+            return Err(Error::new(Action::Run, Cause::no_command()));
         };
         let found = find_program(program, self.program_place(), &[]).and_then(|path| {
             std::path::absolute(path).map_err(|e| Cause::io("resolve its name", e))
@@ -229,7 +230,7 @@ pub(crate) fn become_program(
     variables: &[Variable],
 ) -> Error {
     let [program, arguments @ ..] = command else {
-        return Error::new(Action::Run, Cause::NoCommand);
+        return Error::new(Action::Run, Cause::no_command());
     };
     let failed = |cause| Error::new(Action::Run, cause).with_path(program);
     let path = match find_program(program, place, variables) {
@@ -239,7 +240,12 @@ pub(crate) fn become_program(
     if let Some(directory) = directory {
         let directory = place.tree().unwrap_or(Path::new("")).join(directory);
         if let Err(source) = env::set_current_dir(&directory) {
-            return failed(Cause::StartDirectory { directory, source });
+            let text = format!(
+                "it should start in {}, which cannot be entered",
+                Shown(&directory)
+            );
+            let cause = Cause::place(text).advise(Advice::NameDirectory);
+            return failed(cause.because(source));
         }
     }
     let mut command = Command::new(&path);
@@ -269,10 +275,7 @@ pub(crate) fn default_place(taken: &[&Path]) -> Result<PathBuf, Cause> {
             .iter()
             .any(|taken| taken.starts_with(&free) || free.starts_with(taken))
         {
-            true => Err(Cause::NoDefaultPlace {
-                place: place.to_owned(),
-                why: "is another image's",
-            }),
+            true => Err(no_default_place(place, "is another image's")),
             false => Ok(free),
         }
     };
@@ -280,19 +283,24 @@ pub(crate) fn default_place(taken: &[&Path]) -> Result<PathBuf, Cause> {
     for place in DEFAULT_PLACES.map(Path::new) {
         match free(place) {
             // Of all refusals, that of the first place is the one to report.
-            Err(why @ Cause::NoDefaultPlace { .. }) => _ = refused.get_or_insert(why),
+            Err(why) if why.kind() == ErrorKind::Place => _ = refused.get_or_insert(why),
             result => return result,
         }
     }
     Err(refused.expect("there are default places"))
 }
 
+fn no_default_place(place: &Path, why: &str) -> Cause {
+    let text = format!(
+        "it would be mounted on {}, which {why}, and neither /media nor /srv is free",
+        Shown(place)
+    );
+    Cause::place(text).advise(Advice::NamePlace)
+}
+
 /// `place`, if nobody uses it.
 fn free_place(place: &Path) -> Result<PathBuf, Cause> {
-    let refused = |why| Cause::NoDefaultPlace {
-        place: place.to_owned(),
-        why,
-    };
+    let refused = |why| no_default_place(place, why);
     let mut entries = fs::read_dir(place).map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => refused("does not exist"),
         io::ErrorKind::NotADirectory => refused("is not a directory"),
@@ -326,7 +334,7 @@ fn find_program(
             None => program.into(),
         };
         return match (examine(&path), place) {
-            (Err(Cause::CommandMissing), ProgramPlace::Directory(_)) if path != program => {
+            (Err(cause), ProgramPlace::Directory(_)) if is_missing(&cause) && path != program => {
                 in_working_directory(program)
             }
             (examined, _) => examined.map(|()| path),
@@ -341,7 +349,13 @@ fn find_program(
         ProgramPlace::Directory(_) => Some("directory"),
         ProgramPlace::WorkingDirectory => None,
     };
-    let mut result = Err(Cause::CommandNotInPath { tree });
+    let text = match tree {
+        None => "not found in PATH".into(),
+        Some(tree) => format!(
+            "not found in PATH; to name a program of the {tree}, use its path in the {tree}, with a slash"
+        ),
+    };
+    let mut result = Err(Cause::new(ErrorKind::CommandNotFound, text));
     if program.is_empty() {
         return result;
     }
@@ -350,7 +364,7 @@ fn find_program(
         let path = Path::new(".").join(directory).join(program);
         match examine(&path) {
             Ok(()) => return Ok(path),
-            Err(cause @ Cause::CommandNotExecutable { .. }) => result = Err(cause),
+            Err(cause) if cause.kind() == ErrorKind::CommandNotExecutable => result = Err(cause),
             Err(_) => {}
         }
     }
@@ -362,38 +376,50 @@ fn in_working_directory(program: &OsStr) -> Result<PathBuf, Cause> {
     // As a launch without a tree would name it to the program.
     let path = std::path::absolute(program).map_err(|e| Cause::io("resolve its name", e))?;
     match examine(&path) {
-        Err(Cause::CommandMissing) => Err(Cause::CommandInNeither),
+        Err(cause) if is_missing(&cause) => Err(Cause::new(
+            ErrorKind::CommandNotFound,
+            "no such file, neither in the directory that was named nor from the working directory",
+        )),
         examined => examined.map(|()| path),
     }
+}
+
+fn not_executable(why: &'static str) -> Cause {
+    Cause::new(ErrorKind::CommandNotExecutable, why)
+}
+
+fn is_missing(cause: &Cause) -> bool {
+    cause.kind() == ErrorKind::CommandNotFound
 }
 
 /// Whether the file at `path` can be executed.
 fn examine(path: &Path) -> Result<(), Cause> {
     let metadata = fs::metadata(path).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Cause::CommandMissing,
-        io::ErrorKind::PermissionDenied => Cause::CommandNotExecutable {
-            why: "you may not enter a directory on the way to it",
-        },
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            Cause::new(ErrorKind::CommandNotFound, "no such file")
+        }
+        io::ErrorKind::PermissionDenied => {
+            not_executable("you may not enter a directory on the way to it")
+        }
         io::ErrorKind::ConnectionAborted | io::ErrorKind::NotConnected => {
-            Cause::NobodyServes { source: e }
+            let cause = Cause::new(
+                ErrorKind::Io,
+                "the processes that serve its files have ended; the last log in the directory of sessions ($XDG_RUNTIME_DIR/brisk, \
+                 /run/brisk or /tmp/brisk-UID) says why",
+            );
+            cause.because(e)
         }
         _ => Cause::io("examine it", e),
     })?;
     if metadata.is_dir() {
-        return Err(Cause::CommandNotExecutable {
-            why: "it is a directory",
-        });
+        return Err(not_executable("it is a directory"));
     }
     accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).map_err(|_| {
         let may = metadata.mode() & 0o111 != 0;
-        Cause::CommandNotExecutable {
-            why: match may && is_without_programs(path) {
-                true => NOEXEC,
-                false => {
-                    "it may not be executed; give it the x permission, in an image before packing"
-                }
-            },
-        }
+        not_executable(match may && is_without_programs(path) {
+            true => NOEXEC,
+            false => "it may not be executed; give it the x permission, in an image before packing",
+        })
     })
 }
 
@@ -408,19 +434,19 @@ fn is_without_programs(path: &Path) -> bool {
 fn explain(error: io::Error, path: &Path) -> Cause {
     match error.kind() {
         io::ErrorKind::NotFound => match missing_interpreter(path) {
-            Some(missing) => Cause::NoInterpreter { missing },
-            None => Cause::CommandNotExecutable {
-                why: "the interpreter or dynamic loader that it names does not exist",
-            },
+            Some(missing) => Cause::new(ErrorKind::CommandNotExecutable, missing.to_string()),
+            None => {
+                not_executable("the interpreter or dynamic loader that it names does not exist")
+            }
         },
-        io::ErrorKind::PermissionDenied => Cause::CommandNotExecutable {
-            why: "the system does not allow executing it or its interpreter",
-        },
+        io::ErrorKind::PermissionDenied => {
+            not_executable("the system does not allow executing it or its interpreter")
+        }
         io::ErrorKind::ArgumentListTooLong => Cause::io("pass so many arguments", error),
         _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
-            Cause::CommandNotExecutable {
-                why: "it is not a program for this system (wrong architecture, or not a program)",
-            }
+            not_executable(
+                "it is not a program for this system (wrong architecture, or not a program)",
+            )
         }
         _ => Cause::io("execute it", error),
     }

@@ -1,13 +1,15 @@
 //! The working directory of a process that enters namespaces or mounts.
 
 use std::env;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::path::PathBuf;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::fchdir;
 
-use crate::error::Cause;
+use crate::error::{Cause, Shown};
 
 /// The working directory as it was before.
 pub(crate) struct WorkingDirectory {
@@ -52,10 +54,16 @@ impl WorkingDirectory {
             Err(_) if new_root => {
                 env::set_current_dir("/").map_err(|e| Cause::io("enter the root directory", e))
             }
-            result => result.map_err(|source| Cause::WorkingDirectory {
-                cwd: path.clone(),
-                source,
-            }),
+            result => result.map_err(|e| hidden_working_directory(path, e)),
         }
     }
+}
+
+/// The image hides the working directory.
+pub(crate) fn hidden_working_directory(cwd: &Path, e: io::Error) -> Cause {
+    let text = format!(
+        "the image hides the working directory {} and has no such directory; start from another directory",
+        Shown(cwd)
+    );
+    Cause::place(text).because(e)
 }

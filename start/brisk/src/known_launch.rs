@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use brisk_mount::{
     BackgroundReplay, KnownLaunch, LearnedLaunch, LearnedPacks, PlainLaunch, gives_rights,
-    with_reasons,
 };
 use brisk_terminal::messages::warn;
 
+use crate::advice::with_advice;
 use crate::launch_name;
 
 /// How long to watch what the program reads by itself. What it asks for later depends on its user.
@@ -66,6 +66,6 @@ pub fn replay_of(known: Arc<LearnedLaunch>, packs: PathBuf, key: String) -> Back
 /// Starts the process that replays. If that fails, the program starts all the same, only slower.
 pub fn start_or_warn(background: BackgroundReplay) {
     if let Err(error) = background.start() {
-        warn(&format!("{}; nothing is replayed", with_reasons(&error)));
+        warn(&format!("{}; nothing is replayed", with_advice(&error)));
     }
 }

@@ -24,6 +24,7 @@ shares with the command: how options are read ([`Rate`]), the manual ([`write_ma
 `brisk profile show --html` also writes. Nothing here is meant for other crates.
 */
 
+mod advice;
 mod args;
 mod desktop_entries;
 mod desktop_file;
@@ -71,11 +72,12 @@ pub use whole_file::write_whole;
 
 use std::process::ExitCode;
 
-use brisk_terminal::answer::{Answer, FAILED, end, exit_code};
+use brisk_terminal::answer::{Answer, FAILED};
 use brisk_terminal::messages::say;
 use brisk_terminal::names::shown;
 use clap::{Command, CommandFactory, Parser};
 
+use crate::advice::exit_code;
 use crate::args::{Brisk, Verb};
 use crate::named_replay::NamedReplay;
 use crate::run_arguments::Start;
@@ -128,6 +130,11 @@ pub fn run_or_mount() -> ExitCode {
         None => return end(launcher::become_tools()),
     };
     exit_code(answer, verbs::run::exit_code)
+}
+
+/// Ends a verb other than `run`.
+fn end(answer: anyhow::Result<Answer>) -> ExitCode {
+    exit_code(answer, |_| FAILED)
 }
 
 fn run(verb: Verb) -> anyhow::Result<Answer> {

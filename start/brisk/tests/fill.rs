@@ -496,11 +496,12 @@ fn a_pack_of_another_image_is_ignored_with_one_line() {
         fs::write(stage.path("tree/sub/inside"), "as long here").unwrap();
         stage.pack("app.img");
         let err = verbose(stage, &[]);
-        let line = "app.img.hot: it belongs to another image; make it again with brisk hot\n";
-        assert!(err.ends_with(line) && err.lines().count() == 1, "{err}");
+        let line = "app.img.hot: it belongs to another image";
+        let told = format!("{line}; make it again with brisk hot\n");
+        assert!(err.ends_with(&told) && err.lines().count() == 1, "{err}");
         compare(stage);
         assert_eq!(count(stage, "fill_pack"), None);
-        assert!(stage.log().ends_with(line), "{}", stage.log());
+        assert!(stage.log().trim_end().ends_with(line), "{}", stage.log());
         assert_eq!(stage.log().lines().count(), 1, "{}", stage.log());
     });
 }

@@ -174,8 +174,8 @@ fn runs_of_one_session_share_a_layer_and_other_sessions_are_refused() {
         );
         let image = stage.path("app.img").canonicalize().unwrap();
         let refused = format!(
-            "brisk: cannot mount other.img: another session keeps in {} what is written to {image}; end it with brisk umount \
-             {image}, wait for its end, or name another directory with --writable=DIR\n",
+            "brisk: cannot mount other.img: another session keeps in {} what is written to {image}; wait for its end, end it with \
+             brisk umount, or name another directory with --writable=DIR\n",
             layer.canonicalize().unwrap().display(),
             image = image.display()
         );

@@ -459,8 +459,8 @@ fn a_program_starts_in_a_directory_of_the_image() {
         "run app --profile app.profile --chdir none -- pwd",
         125,
         &format!(
-            "brisk: cannot run pwd: it should start in {}, which cannot be entered; name another directory with --chdir: \
-             No such file or directory (os error 2)\n",
+            "brisk: cannot run pwd: it should start in {}, which cannot be entered: No such file or directory \
+             (os error 2); name another directory with --chdir\n",
             sandbox.path("app/none").display()
         ),
     );

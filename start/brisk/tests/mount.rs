@@ -68,8 +68,8 @@ fn an_image_is_mounted_and_unmounted() {
         said(
             2,
             "",
-            "brisk: cannot unmount at: a program still uses it; end that program (fuser -vm shows \
-             it), or unmount with --lazy\n"
+            "brisk: cannot unmount at: a program still uses it (fuser -vm shows it); end what uses it, \
+             or use --lazy to end it with the last program\n"
         )
     );
     assert_eq!(lazy, said(0, "", ""));

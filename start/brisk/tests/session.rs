@@ -1189,8 +1189,8 @@ fn a_session_is_ended_unless_programs_run_in_it() {
                 Some(2),
                 String::new(),
                 format!(
-                    "brisk: cannot end the session: programs still run in it: {pid} sh; end them, \
-                     or use --lazy to end it with the last of them\n"
+                    "brisk: cannot end the session: programs still run in it: {pid} sh; end what uses \
+                     it, or use --lazy to end it with the last program\n"
                 )
             )
         );

@@ -276,8 +276,8 @@ fn a_mount_in_use_is_not_unmounted_but_lazily() {
         let lazy = stage.brisk(user, &["umount", "--lazy", &at]);
         program.kill().unwrap();
         program.wait().unwrap();
-        let cure = "a program still uses it; end that program (fuser -vm shows it), or unmount \
-                    with --lazy\n";
+        let cure = "a program still uses it (fuser -vm shows it); end what uses it, or use --lazy \
+                    to end it with the last program\n";
         assert_eq!((busy.code, busy.out.as_str()), (Some(2), ""));
         assert!(busy.err.ends_with(cure), "{}", busy.err);
         assert_eq!(lazy, said(0, "", ""));
@@ -523,8 +523,8 @@ fn where_namespaces_are_refused_fusermount_mounts() {
         said(
             125,
             "",
-            "brisk: cannot mount a.img: --writable needs a user namespace, which the system refuses \
-             to this user; brisk doctor says how to allow it\n"
+            "brisk: cannot mount a.img: writing into an image needs a user namespace, which the system \
+             refuses to this user; brisk doctor says how to allow user namespaces\n"
         )
     );
     let alone = ["PATH=/none", "./brisk", "run", "a.img", "--", "bin/app"];
@@ -641,8 +641,8 @@ fn a_program_stays_in_the_users_own_world_unless_it_needs_a_namespace() {
     );
     assert_eq!(run(&["--writable"]), said(0, NAMESPACE, ""));
     assert_eq!(run(&["--bind", "tree:at1000"]), said(0, NAMESPACE, ""));
-    let refused = "brisk: cannot mount a.img: --writable shows the image to the program alone; leave out --seen-by user, or \
-                   --writable\n";
+    let refused = "brisk: cannot mount a.img: writing into an image shows it to the program alone, and all programs of the user \
+                   should see it; leave out --seen-by user, or do without --root, --writable, --bind and --with\n";
     assert_eq!(
         run(&["--writable", "--seen-by", "user"]),
         said(125, "", refused)

@@ -374,7 +374,9 @@ fn without_root_it_is_refused() {
         };
         let said = trace(&[]);
         assert!(
-            said.contains("name an image, or a directory with --tree, or run it as root"),
+            said.contains(
+                "name an image, or each directory that the program starts from with --tree"
+            ),
             "{said}"
         );
         let said = trace(&["--root"]);

@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use super::channel::{Channel, Device, REQUEST};
 use super::options::ServeOptions;
 use super::wire::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR, can, op};
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Cause, Error, ErrorKind, Result};
 use crate::sys::fuse_device::clone_fuse_channel;
 use crate::sys::process::close_in_this_thread;
 
@@ -112,7 +112,13 @@ impl FuseConnection {
     /// `State` if there are no channels.
     pub fn from_parts(channels: Vec<OwnedFd>, agreed: u64) -> Result<Self> {
         if channels.is_empty() {
-            return Err(Error::new(Action::Serve, Cause::NoChannel));
+            return Err(Error::new(
+                Action::Serve,
+                Cause::new(
+                    ErrorKind::State,
+                    "0 channels were passed, allowed is at least 1",
+                ),
+            ));
         }
         Ok(Self {
             channels,
@@ -233,10 +239,10 @@ fn init(device: &dyn Device, recorded: bool) -> Result<u64, Cause> {
     let unique = request.header.unique;
     if init.major != MAJOR || init.minor < OLDEST_MINOR {
         channel.reply_error(unique, Errno::PROTO).map_err(io)?;
-        return Err(Cause::FuseVersion {
-            major: init.major,
-            minor: init.minor,
-        });
+        return Err(Cause::unsupported(format!(
+            "the kernel speaks version {}.{} of the FUSE protocol, allowed is 7.31 and later; use Linux 5.4 or later",
+            init.major, init.minor
+        )));
     }
     let mut offered = u64::from(init.flags);
     if offered & can::INIT_EXT != 0 {

@@ -12,7 +12,7 @@ use brisk_image::{Image, Limits};
 use super::choice::first_of_use;
 use super::comparison::Comparison;
 use super::pack_file::PackFile;
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Advice, Cause, Error, Result};
 use crate::open::open_file;
 
 /// The most pages of a pack that is used: 16 GiB.
@@ -111,7 +111,7 @@ impl PackCandidate {
     }
 
     fn open_of(&self, image: &Image) -> Result<Option<OpenPack>, Cause> {
-        let unreadable = |source| Cause::HotPack { source };
+        let unreadable = unreadable_pack;
         let hold = || {
             let file = self.file.try_clone();
             file.map_err(|e| Cause::io("hold the hot pack", e))
@@ -141,12 +141,13 @@ impl PackCandidate {
             file.read_ahead_of(0);
         }
         if !pack.is_of(image).map_err(unreadable)? {
-            return Err(Cause::HotPackOfAnother);
+            let cause = Cause::image("it belongs to another image");
+            return Err(cause.advise(Advice::PackAgain));
         }
         let pages = pack.pages();
         if pages > MOST_PAGES {
-            let allowed = MOST_PAGES;
-            return Err(Cause::HotPackLarge { pages, allowed });
+            let text = format!("it has {pages} pages, allowed are {MOST_PAGES}");
+            return Err(Cause::image(text));
         }
         Ok(Some(OpenPack {
             pack,
@@ -182,4 +183,10 @@ pub(crate) fn first_pack(
         })),
         None => last.map(Err),
     }
+}
+
+/// A pack is damaged, or no pack.
+pub(super) fn unreadable_pack(e: brisk_image::Error) -> Cause {
+    let cause = Cause::image("it cannot be read").advise(Advice::PackAgain);
+    cause.because(e)
 }

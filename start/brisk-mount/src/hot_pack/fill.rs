@@ -38,7 +38,7 @@ use super::image_blocks::ImageBlocks;
 use super::late_pages::LatePages;
 use super::pack_file::PackFile;
 use super::page_states::PageStates;
-use crate::error::{Action, Cause, Error};
+use crate::error::{Action, Advice, Cause, Error};
 use crate::memory::free_memory;
 use crate::page_log::PageLog;
 
@@ -389,9 +389,13 @@ impl Fill {
         let checked = pack.verify(&Origin::image(image), &work, |_| {});
         let tell = |cause| (self.tell)(&Error::new(Action::Fill, cause));
         match checked {
-            Ok(checked) if checked.faults > 0 => tell(Cause::HotPackDiffers {
-                frames: checked.faults,
-            }),
+            Ok(checked) if checked.faults > 0 => {
+                let text = format!(
+                    "{} of its frames have other contents than the image, so brisk reads its pages from the image",
+                    checked.faults
+                );
+                tell(Cause::image(text).advise(Advice::PackAgain));
+            }
             Ok(_) => {
                 let kept = match self.keeper.get() {
                     Some(keeper) => keeper(comparison.pair()),

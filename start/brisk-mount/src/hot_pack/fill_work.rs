@@ -11,6 +11,7 @@ use brisk_image::{Image, InodeKind};
 use brisk_io::page_size;
 
 use super::batch_ring::{Batches, ReadRing};
+use super::candidate::unreadable_pack;
 use super::decoded_frames::DecodedFrames;
 use super::fill_counts::FillCounters;
 use super::fill_end::{Stored, Vain, goes_on_behind};
@@ -19,7 +20,7 @@ use super::image_blocks::{ImageBlocks, Part};
 use super::look_ups::{look_up, look_up_all};
 use super::pack_file::PackFile;
 use super::page_states::{PageStates, RangeStates};
-use crate::error::{Action, Cause, Error};
+use crate::error::{Action, Error};
 use crate::page_log::PageLog;
 use crate::whole_pages::whole_pages;
 
@@ -191,7 +192,7 @@ impl FillWork<'_> {
     fn report(&self, e: brisk_image::Error) {
         let kind = e.kind();
         if self.counters.damaged() == 0 {
-            let cause = Cause::HotPack { source: e };
+            let cause = unreadable_pack(e);
             (self.tell)(&Error::new(Action::Fill, cause));
         }
         if !goes_on_behind(kind) {

@@ -39,6 +39,7 @@ pub use self::rights::gives_rights;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -187,9 +188,11 @@ impl Observe {
         };
         start(&kept, main)?;
         agree(File::from(answers), File::from(go)).map_err(|error| match error {
-            Errno::PERM | Errno::NOSYS | Errno::ACCESS => Cause::NoTracing {
-                source: error.into(),
-            },
+            Errno::PERM | Errno::NOSYS | Errno::ACCESS => Cause::unsupported(
+                "the system does not let one process trace another; in a container allow ptrace, and elsewhere set \
+                 kernel.yama.ptrace_scope to 0 or 1",
+            )
+            .because(io::Error::from(error)),
             error => Cause::io("let another process observe this one", error),
         })
     }

@@ -121,8 +121,9 @@ impl Replay {
         let complete: Vec<PathBuf> = complete.map(|root| root.path.clone()).collect();
         let mut places = BTreeMap::new();
         for path in at {
-            let named = |source| {
-                Error::new(Action::Replay, Cause::ReplayPlace { source }).with_path(path.as_path())
+            let named = |e: brisk_image::Error| {
+                let cause = Cause::place("the profile's files cannot be found there").because(e);
+                Error::new(Action::Replay, cause).with_path(path.as_path())
             };
             let origin = Origin::directory(path).map_err(named)?;
             if let Cow::Owned(narrowed) = origin.narrow(&profile).map_err(named)? {

@@ -10,7 +10,7 @@ use rustix::mount::{
     MountFlags, MoveMountFlags, OpenTreeFlags, mount_remount, move_mount, open_tree,
 };
 
-use crate::error::Cause;
+use crate::error::{Cause, Shown};
 
 /// A file or directory, with everything mounted in it, to show at another place.
 pub(crate) struct BoundTree {
@@ -22,9 +22,12 @@ pub(crate) struct BoundTree {
 
 impl BoundTree {
     pub(crate) fn open(source: &Path, target: &Path, read_only: bool) -> Result<Self, Cause> {
-        let unusable = |source_error: io::Error| Cause::BindSource {
-            source_path: source.to_owned(),
-            source: source_error,
+        let unusable = |e: io::Error| {
+            let text = format!(
+                "cannot bind {}; name another file or directory",
+                Shown(source)
+            );
+            Cause::place(text).because(e)
         };
         let metadata = source.metadata().map_err(unusable)?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
@@ -40,10 +43,7 @@ impl BoundTree {
 
     /// Shows it at `place`. If `place` does not exist, this makes it, if it can.
     pub(crate) fn mount(&self, place: &Path) -> Result<(), Cause> {
-        let refused = |source| Cause::BindTarget {
-            target: self.target.clone(),
-            source,
-        };
+        let refused = |source| no_bind_target(&self.target, source);
         if !place.exists() {
             self.make(place).map_err(refused)?;
         }
@@ -85,4 +85,13 @@ fn make_read_only(place: &Path) -> rustix::io::Result<()> {
         }
     }
     mount_remount(place, flags, "")
+}
+
+/// Nothing can be bound there.
+pub(super) fn no_bind_target(target: &Path, e: io::Error) -> Cause {
+    let text = format!(
+        "cannot bind to {}; name an existing place of the same kind",
+        Shown(target)
+    );
+    Cause::place(text).because(e)
 }

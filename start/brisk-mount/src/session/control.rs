@@ -16,7 +16,7 @@ use super::directory::{Directory, KEPT_LOGS};
 use super::members::{Description, guardian_process, list_of_all, name_of};
 use super::message::{Message, receive, send};
 use crate::Confinement;
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Advice, Cause, Error, Result};
 use crate::existing_path::resolve_path;
 use crate::file_identity::FileIdentity;
 
@@ -276,7 +276,9 @@ pub fn end_sessions(sessions: &[SessionStatus], lazy: bool) -> Result<Vec<Result
     let failed = |cause| Error::new(Action::End, cause);
     let directory = Directory::open().map_err(failed)?;
     let connect = |session: &SessionStatus| match directory.connect(&session.key) {
-        Ok(guardian) => guardian.ok_or_else(|| failed(Cause::NoSession)),
+        Ok(guardian) => {
+            guardian.ok_or_else(|| failed(Cause::place("there is none").advise(Advice::ListMounts)))
+        }
         Err(e) => Err(unreachable(e)),
     };
     let mut results = Vec::new();
@@ -321,15 +323,16 @@ fn ended(
     };
     if answer.verb() == b"busy" {
         let programs = answer.fields.iter().skip(1);
-        let programs = programs
-            .map(|program| String::from_utf8_lossy(program).into_owned())
+        let programs: Vec<_> = programs
+            .map(|program| String::from_utf8_lossy(program))
             .collect();
-        return Err(failed(Cause::SessionBusy { programs }));
+        let text = format!("programs still run in it: {}", programs.join(", "));
+        return Err(failed(Cause::busy(text).advise(Advice::EndPrograms)));
     }
     if answer.verb() == b"refused" {
         let said = answer.field(1).map(String::from_utf8_lossy);
         let said = said.map_or_else(String::new, |said| said.into_owned());
-        return Err(failed(Cause::Unmountable { said }));
+        return Err(failed(Cause::busy(said)));
     }
     if lazy {
         return Ok(SessionEnd::WithLast);
@@ -350,9 +353,9 @@ fn ended(
         }
         Ok(Some(_)) => Err(unreachable(Errno::PROTO)),
         Err(Errno::TIMEDOUT) if is_unmounted => Ok(SessionEnd::SeenElsewhere),
-        Err(Errno::TIMEDOUT) => Err(failed(Cause::Unmountable {
-            said: "it still serves a program in another mount namespace, such as a container, and ends with that".to_owned(),
-        })),
+        Err(Errno::TIMEDOUT) => Err(failed(Cause::busy(
+            "it still serves a program in another mount namespace, such as a container, and ends with that",
+        ))),
         Err(e) => Err(unreachable(e)),
     }
 }

@@ -26,9 +26,12 @@ use rustix::net::{
 };
 use rustix::process::{Uid, geteuid};
 
-use crate::error::Cause;
+use crate::error::{Cause, ErrorKind, Named};
 use crate::owner::is_own;
 use crate::private_directory::open_private;
+
+/// The files of a session cannot be made.
+const NO_ROOM: &str = "the directory of sessions has no room; free space or inodes there, or set XDG_RUNTIME_DIR to another directory";
 
 /// The files of a session, by their last names.
 const KINDS: [&str; 4] = ["lock", "log", "mnt", "sock"];
@@ -66,9 +69,7 @@ impl Directory {
         let user = geteuid();
         if !is_own(user.as_raw()) {
             let source = "this user has no number in its user namespace";
-            return Err(Cause::NoRoomForSession {
-                source: io::Error::other(source),
-            });
+            return Err(no_room(io::Error::other(source)));
         }
         let own = |path: &Path| {
             stat(path).is_ok_and(|stat| {
@@ -98,9 +99,9 @@ impl Directory {
     }
 
     fn open_at(path: &Path) -> Result<Self, Cause> {
-        let fd = open_private(path).map_err(|cause| match cause {
-            Cause::Io { source, .. } if is_no_room(&source) => Cause::NoRoomForSession { source },
-            cause => cause,
+        let fd = open_private(path).map_err(|cause| match cause.io_error() {
+            Some(e) if is_no_room(e) => cause.worded(NO_ROOM).named(Named::NoRoom),
+            _ => cause,
         })?;
         Ok(Self { fd, is_there: true })
     }
@@ -207,7 +208,7 @@ impl Directory {
         match mkdirat(&self.fd, format!("{key}.mnt"), Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) if is_no_room(&e.into()) => {
-                return Err(Cause::NoRoomForSession { source: e.into() });
+                return Err(no_room(e.into()));
             }
             Err(e) => return Err(Cause::io("make a directory to mount on", e)),
         }
@@ -441,6 +442,26 @@ fn new_socket() -> io::Result<OwnedFd> {
         SocketFlags::CLOEXEC,
         None,
     )?)
+}
+
+fn no_room(e: io::Error) -> Cause {
+    let cause = Cause::new(ErrorKind::Io, NO_ROOM).named(Named::NoRoom);
+    cause.because(e)
+}
+
+/// The cause of a failed step in the directory of sessions.
+pub(super) fn without_room(step: &'static str) -> impl Fn(io::Error) -> Cause + Copy {
+    move |e| match is_no_room(&e) {
+        true => no_room(e),
+        false => Cause::io(step, e),
+    }
+}
+
+/// The session of a key ended each time when somebody was about to join it.
+pub(super) fn session_lost(tries: u32) -> Cause {
+    Cause::busy(format!(
+        "its session ended {tries} times just before this run could join it; try again"
+    ))
 }
 
 #[cfg(test)]

@@ -4,15 +4,19 @@ use std::convert::Infallible;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::directory::{Directory, is_no_room};
+use super::directory::Directory;
+use super::directory::session_lost;
+use super::directory::without_room;
 use super::entered::EnteredSession;
 use super::join::TRIES;
 use super::missing_place::MissingPlace;
 use super::open_image::OpenImage;
+use super::open_image::no_place;
+use super::open_image::places_overlap;
 use super::program::Session;
 use super::world::{Needs, World, world};
 use super::{join, lasting_layer, set_up, shared};
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Advice, Cause, Error, Named, Result};
 use crate::first_process::leave_first_process;
 use crate::key::Key;
 use crate::namespace::is_privileged;
@@ -32,6 +36,9 @@ pub enum Notice<'a> {
     /// The directory of sessions has no room, so the run has the mount for itself.
     NoRoom(&'a std::io::Error),
 }
+
+/// There is neither a user namespace nor `fusermount3`.
+const NEITHER_WAY: &str = "the system refuses user namespaces to this user and has no fusermount3; install the package fuse3";
 
 impl Session {
     /// Becomes the program. Its environment has the place of the image in `BRISK_TREE`.
@@ -54,7 +61,7 @@ impl Session {
     /// [`leave_first_process`].
     pub fn exec(&self, tell: impl FnMut(Notice<'_>)) -> Result<Infallible> {
         if self.command.is_empty() {
-            return Err(Error::new(Action::Run, Cause::NoCommand));
+            return Err(Error::new(Action::Run, Cause::no_command()));
         }
         leave_first_process()?;
         let cwd = WorkingDirectory::now();
@@ -102,8 +109,10 @@ impl Session {
     ) -> Result<EnteredSession, Cause> {
         let directory = Directory::open();
         let entered = match directory.and_then(|directory| self.enter_namespaces(directory)) {
-            Err(Cause::NoRoomForSession { source }) => {
-                tell(Notice::NoRoom(&source));
+            Err(cause) if cause.is(Named::NoRoom) => {
+                if let Some(why) = cause.io_error() {
+                    tell(Notice::NoRoom(why));
+                }
                 self.enter_namespaces(Directory::nowhere()?)
             }
             entered => entered,
@@ -113,12 +122,15 @@ impl Session {
             made.for_each(|place| tell(Notice::PlaceMade(place)));
         }
         match entered {
-            Err(Cause::NoUserNamespaces { source }) => {
-                if let Some(option) = Needs::of(self).namespaces {
-                    return Err(Cause::SharedElsewhere { option });
+            Err(refused) if refused.is(Named::NoNamespaces) => {
+                if let Some(what) = Needs::of(self).namespaces {
+                    let text = format!(
+                        "{what} needs a user namespace, which the system refuses to this user"
+                    );
+                    return Err(Cause::unsupported(text).advise(Advice::AllowNamespaces));
                 }
                 let entered = shared::enter(self).map_err(|cause| match cause {
-                    Cause::NoFusermount => Cause::NeitherWay { source },
+                    cause if cause.is(Named::NoFusermount) => refused.worded(NEITHER_WAY),
                     cause => cause,
                 })?;
                 tell(Notice::MountedForAll(&entered.tree));
@@ -135,10 +147,7 @@ impl Session {
         let key = self
             .key(&images, layer.as_deref())
             .map_err(|e| Cause::io("identify the image", e))?;
-        let failed = |source| match is_no_room(&source) {
-            true => Cause::NoRoomForSession { source },
-            false => Cause::io("look for a session", source),
-        };
+        let failed = without_room("look for a session");
         for _ in 0..TRIES {
             if let Some(socket) = directory.connect(&key).map_err(failed)? {
                 match join::join(socket, self.linger)? {
@@ -165,7 +174,7 @@ impl Session {
                 return Ok(entered);
             }
         }
-        Err(Cause::SessionLost { tries: TRIES })
+        Err(session_lost(TRIES))
     }
 
     /// The images, that of the program first.
@@ -174,15 +183,12 @@ impl Session {
         for with in &self.with {
             let image = OpenImage::open(with, self.root)?;
             let Some(at) = &image.at else {
-                return Err(Cause::NoPlace { image: image.path });
+                return Err(no_place(&image.path));
             };
             // In a root directory, all places are below that of the first image.
             let mut others = images.iter().filter_map(|image| image.at.as_ref());
             if let Some(other) = others.find(|o| o.starts_with(at) || at.starts_with(o)) {
-                return Err(Cause::PlacesOverlap {
-                    one: other.clone(),
-                    other: at.clone(),
-                });
+                return Err(places_overlap(other, at));
             }
             images.push(image);
         }

@@ -19,7 +19,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::error::Cause;
+use crate::error::{Advice, Cause, Shown};
 use crate::open::by_descriptor;
 use crate::owner::is_own;
 
@@ -96,9 +96,11 @@ impl LastingLayer {
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let held = openat(CWD, directory, flags, Mode::empty()).map_err(failed("open"))?;
-        let refused = |why: String| Cause::LayerRefused {
-            directory: directory.to_owned(),
-            why,
+        let refused = |why: String| {
+            let directory = Shown(directory);
+            Cause::unsupported(format!(
+                "what is written cannot be kept in {directory}: {why}"
+            ))
         };
         let stat = fstat(&held).map_err(failed("examine"))?;
         if !is_own(stat.st_uid) || stat.st_mode & 0o022 != 0 {
@@ -199,10 +201,14 @@ impl LastingLayer {
 
     /// Why the overlay could not be mounted.
     pub(super) fn failure(&self, source: io::Error) -> Cause {
-        Cause::NoLastingLayer {
-            directory: self.directory.clone(),
-            source,
-        }
+        let text = format!(
+            "the system could not mount an overlay that writes to {}; use Linux 5.11 or later and a directory on a local disk \
+             (ext4, XFS, Btrfs), or load it with modprobe overlay",
+            Shown(&self.directory)
+        );
+        Cause::unsupported(text)
+            .advise(Advice::OtherLayer)
+            .because(source)
     }
 }
 
@@ -251,10 +257,12 @@ fn lock(held: &OwnedFd, directory: &Path, image: &Path) -> Result<LayerLock, Cau
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(AGAIN),
             Err(Errno::WOULDBLOCK) => {
-                return Err(Cause::LayerInUse {
-                    directory: directory.to_owned(),
-                    image: holder(&file),
-                });
+                let text = format!(
+                    "another session keeps in {} what is written to {}",
+                    Shown(directory),
+                    Shown(&holder(&file))
+                );
+                return Err(Cause::busy(text).advise(Advice::LayerTaken));
             }
             Err(e) => return Err(failed(e.into())),
         }

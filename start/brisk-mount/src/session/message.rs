@@ -12,6 +12,7 @@ use rustix::net::{
 };
 
 use super::surroundings;
+use crate::error::{Cause, ErrorKind};
 
 /// The largest packet in bytes.
 const PACKET: usize = 64 << 10;
@@ -47,6 +48,12 @@ impl Message {
         let said = self.field(1).filter(|_| self.verb() == FAILED)?;
         Some(String::from_utf8_lossy(said).into_owned())
     }
+}
+
+/// A guardian could not start, and has said this.
+pub(super) fn guardian_failed(said: &str) -> Cause {
+    let text = format!("its server could not start: {said}");
+    Cause::new(ErrorKind::Io, text)
 }
 
 /// Sends a packet. EMSGSIZE if it would be too long.

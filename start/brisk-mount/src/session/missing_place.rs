@@ -32,7 +32,7 @@ use rustix::process::{chdir, fchdir, pivot_root};
 
 use super::open_image::resolve_place;
 use super::overlay::copy_owner_and_mode;
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Cause, Error, Result, Shown};
 use crate::existing_path::ExistingPath;
 use crate::kernel_support::UserNamespaces;
 use crate::namespace::is_privileged;
@@ -66,11 +66,10 @@ impl MissingPlace {
             let found = Self::in_path(&path)?;
             let may = is_privileged() || UserNamespaces::probe().unprivileged();
             match found {
-                Some(_) if !may => Err(Cause::PlaceNotMade {
-                    place: path.whole(),
-                    why: "the system refuses user namespaces to this user".to_owned(),
-                    source: None,
-                }),
+                Some(_) if !may => Err(not_made(
+                    &path.whole(),
+                    "the system refuses user namespaces to this user",
+                )),
                 found => Ok(found),
             }
         });
@@ -82,11 +81,7 @@ impl MissingPlace {
         if path.is_whole() {
             return Ok(None);
         }
-        let refused = |why: String| Cause::PlaceNotMade {
-            place: path.whole(),
-            why,
-            source: None,
-        };
+        let refused = |why: String| not_made(&path.whole(), &why);
         let parent = &path.existing;
         let shown = parent.display();
         if OF_THE_KERNEL.iter().any(|tree| parent.starts_with(tree)) {
@@ -97,10 +92,9 @@ impl MissingPlace {
             let entries = each_entry(&directory)?.take(MOST_ENTRIES + 1).count();
             Ok((entries, fstat(&directory)?.st_mode))
         };
-        let (entries, mode) = look().map_err(|e| Cause::PlaceNotMade {
-            place: path.whole(),
-            why: format!("{shown} cannot be listed, and what is in it would be hidden"),
-            source: Some(e.into()),
+        let (entries, mode) = look().map_err(|e| {
+            let why = format!("{shown} cannot be listed, and what is in it would be hidden");
+            refused(why).because(io::Error::from(e))
         })?;
         if entries > MOST_ENTRIES {
             return Err(refused(format!(
@@ -293,4 +287,12 @@ fn each_entry(
     let is_own = |entry: &DirEntry| [c".", c".."].contains(&entry.file_name());
     let entries = Dir::read_from(directory)?;
     Ok(entries.filter(move |entry| !entry.as_ref().is_ok_and(is_own)))
+}
+
+/// A place does not exist, and cannot be made in a namespace either.
+fn not_made(place: &Path, why: &str) -> Cause {
+    Cause::place(format!(
+        "{} does not exist, and brisk cannot show it to the program alone: {why}; make the directory first",
+        Shown(place)
+    ))
 }

@@ -13,9 +13,11 @@ use brisk_io::ByteSource;
 use rustix::fs::fstat;
 
 use super::missing_place::MissingPlace;
-use crate::error::Cause;
+use crate::error::{Advice, Cause, Shown};
 use crate::existing_path::ExistingPath;
 use crate::file_identity::FileIdentity;
+use crate::kernel_mount::no_target;
+use crate::kernel_mount::no_target_directory;
 use crate::key::Key;
 
 /// An image of a [`Session`](crate::Session).
@@ -189,21 +191,15 @@ pub(crate) fn mount_directory(at: &Path) -> Result<PathBuf, Cause> {
     let path = resolve_place(at)?;
     match path.is_whole() {
         true => Ok(path.existing),
-        false => Err(Cause::TargetMissing {
-            target: at.to_owned(),
-        }),
+        false => Err(no_target(at)),
     }
 }
 
 /// The path of the directory `at`, which may not exist.
 pub(super) fn resolve_place(at: &Path) -> Result<ExistingPath, Cause> {
-    let not_directory = || Cause::TargetNotDirectory {
-        target: at.to_owned(),
-    };
+    let not_directory = || no_target_directory(at);
     let path = ExistingPath::of(at).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Cause::TargetMissing {
-            target: at.to_owned(),
-        },
+        io::ErrorKind::NotFound => no_target(at),
         io::ErrorKind::NotADirectory => not_directory(),
         _ => Cause::io(format!("resolve {}", at.display()), e),
     })?;
@@ -211,4 +207,22 @@ pub(super) fn resolve_place(at: &Path) -> Result<ExistingPath, Cause> {
         true => Ok(path),
         false => Err(not_directory()),
     }
+}
+
+/// An image has no place, and the caller names none.
+pub(crate) fn no_place(image: &Path) -> Cause {
+    let text = format!(
+        "{} does not record a directory to mount it on",
+        Shown(image)
+    );
+    Cause::place(text).advise(Advice::NamePlaces)
+}
+
+/// Two images would hide each other.
+pub(crate) fn places_overlap(one: &Path, other: &Path) -> Cause {
+    Cause::place(format!(
+        "one of {} and {} is inside the other; name separate places",
+        Shown(one),
+        Shown(other)
+    ))
 }

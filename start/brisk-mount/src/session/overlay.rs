@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
@@ -130,6 +131,10 @@ pub(super) fn mount_overlay(
     let options = CString::new(options).map_err(|e| Cause::io("name the layers", e))?;
     mount("brisk", place, "overlay", flags, Some(options.as_c_str())).map_err(|e| match upper {
         Upper::Lasting(layer) => layer.failure(e.into()),
-        _ => Cause::NoOverlay { source: e.into() },
+        _ => Cause::unsupported(
+            "the system could not mount an overlay, which a writable image and a root directory need; use Linux 5.11 or later, \
+             load it with modprobe overlay, or start without them",
+        )
+        .because(io::Error::from(e)),
     })
 }

@@ -17,6 +17,7 @@ use rustix::mount::{MoveMountFlags, UnmountFlags, mount_bind, move_mount, unmoun
 use rustix::process::{chdir, pivot_root};
 
 use super::bound_tree::BoundTree;
+use super::bound_tree::no_bind_target;
 use super::lasting_layer::LastingLayer;
 use super::overlay::{Upper, copy_owner_and_mode, make_directory, mount_memory, mount_overlay};
 use crate::error::Cause;
@@ -134,10 +135,7 @@ impl RootDirectory {
             let own = Path::new("/").join(IMAGES).join(index.to_string());
             let mut at = None;
             if index > 0 {
-                let refused = |source| Cause::BindTarget {
-                    target: place.clone(),
-                    source,
-                };
+                let refused = |source| no_bind_target(place, source);
                 let name = upper_layer.resolve(place).map_err(refused)?;
                 if below_other(&name) {
                     later.push((index, place, name));
@@ -153,10 +151,7 @@ impl RootDirectory {
         }
         let system = mounts.len();
         for bind in binds {
-            let refused = |source| Cause::BindTarget {
-                target: bind.target.clone(),
-                source,
-            };
+            let refused = |source| no_bind_target(&bind.target, source);
             let place = upper_layer.resolve(&bind.target).map_err(refused)?;
             if !below_other(&place) {
                 upper_layer
@@ -195,10 +190,7 @@ impl RootDirectory {
         }
         for (index, place, name) in later {
             let own = root.join(IMAGES).join(index.to_string());
-            mount_bind(own, root.join(name)).map_err(|e| Cause::BindTarget {
-                target: place.clone(),
-                source: e.into(),
-            })?;
+            mount_bind(own, root.join(name)).map_err(|e| no_bind_target(place, e.into()))?;
         }
         for (tree, place) in binds {
             tree.mount(&root.join(place))?;

@@ -14,7 +14,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{getegid, geteuid};
 
 use super::dev_fuse::mount_channel;
-use super::directory::{Directory, Lock, is_no_room};
+use super::directory::without_room;
+use super::directory::{Directory, Lock};
 use super::entered::EnteredSession;
 use super::guardian::{GuardedImage, Guardian, Servers};
 use super::image_source::ImageSource;
@@ -22,10 +23,12 @@ use super::lasting_layer::{LastingLayer, LayerLock};
 use super::layout::Layout;
 use super::log::say;
 use super::members::{Members, take_guardian_name};
+use super::message::guardian_failed;
 use super::message::{FAILED, failure, send, send_now};
 use super::missing_place::make as make_places;
 use super::mount_handle::MountHandle;
 use super::open_image::OpenImage;
+use super::open_image::no_place;
 use super::own_limits::take_own_limits;
 use super::process_title::show_images;
 use super::program::Session;
@@ -93,12 +96,6 @@ fn build(
     lock: &Lock,
 ) -> Result<EnteredSession, Cause> {
     let failed = |step: &'static str| move |e: std::io::Error| Cause::io(step, e);
-    let making = |step: &'static str| {
-        move |source: std::io::Error| match is_no_room(&source) {
-            true => Cause::NoRoomForSession { source },
-            false => Cause::io(step, source),
-        }
-    };
     let tree = match images.first().and_then(|image| image.at.clone()) {
         _ if session.root => PathBuf::from("/"),
         Some(at) => at,
@@ -109,10 +106,10 @@ fn build(
     };
     let log = directory
         .log(key)
-        .map_err(making("make the session's log"))?;
+        .map_err(without_room("make the session's log"))?;
     let listener = directory
         .listen(key, lock)
-        .map_err(making("make the session's socket"))?;
+        .map_err(without_room("make the session's socket"))?;
     let (ours, theirs) = socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -134,7 +131,7 @@ fn build(
     let (mut layer, layer_lock) = layer.unzip();
 
     // Only this function decides how an image becomes visible. If the system refuses user namespaces, it
-    // returns `Cause::NoUserNamespaces` before it has changed anything except the files of the session, which
+    // returns `Named::NoNamespaces` before it has changed anything except the files of the session, which
     // the caller removes.
     let entry = enter_session(geteuid(), getegid())?;
     let missing = images.iter().filter_map(|image| image.missing.clone());
@@ -154,9 +151,7 @@ fn build(
     let mut places = vec![tree.clone()];
     for image in images.iter().skip(1) {
         let at = image.at.clone();
-        places.push(at.ok_or_else(|| Cause::NoPlace {
-            image: image.path.clone(),
-        })?);
+        places.push(at.ok_or_else(|| no_place(&image.path))?);
     }
     let writable = usize::from(session.writable);
     let layout = Layout::prepare(places.clone(), session.root, writable, &session.binds)?;
@@ -204,7 +199,7 @@ fn build(
     // From here on the images have servers, and this process holds no channel.
     layout.finish(entry).map_err(|cause| match failure(&ours) {
         // Without it the program would see nothing.
-        Some(said) => Cause::GuardianFailed { said },
+        Some(said) => guardian_failed(&said),
         None => cause,
     })?;
     send(&ours, &["ready"], &[]).map_err(|e| Cause::io("reach the session's guardian", e))?;

@@ -18,7 +18,9 @@ use rustix::process::{getegid, geteuid};
 
 use super::control::sessions;
 use super::dev_fuse::mount_channel_with;
-use super::directory::{Directory, Lock, is_no_room};
+use super::directory::session_lost;
+use super::directory::without_room;
+use super::directory::{Directory, Lock};
 use super::entered::EnteredSession;
 use super::guardian::{GuardedImage, Guardian, Servers};
 use super::image_source::ImageSource;
@@ -26,6 +28,7 @@ use super::join;
 use super::join::TRIES;
 use super::log::say;
 use super::members::{Members, take_guardian_name};
+use super::message::guardian_failed;
 use super::message::{FAILED, receive, send_now};
 use super::mount_handle::MountHandle;
 use super::open_image::{OpenImage, SessionImage, mount_directory};
@@ -34,13 +37,14 @@ use super::process_title::show_images;
 use super::program::Session;
 use super::session_fill::ImageFill;
 use super::shared_mount_point::SharedMountPoint;
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Advice, Cause, Error, Named, Result, Shown};
 use crate::fuse::connection::{FS_TYPE, FuseConnection};
 use crate::fuse::options::ServeOptions;
 use crate::fuse::owners::Owners;
 use crate::fusermount;
 use crate::hot_pack::fill::FillRoot;
 use crate::kernel_mount::mount_flags;
+use crate::kernel_mount::no_target;
 use crate::key::Key;
 use crate::mount_table::mounted_on;
 use crate::namespace::is_privileged;
@@ -136,7 +140,7 @@ impl SharedMount {
         let mounted = mounted_on(&target);
         let mounted = mounted.map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
         if mounted.is_some_and(|entry| entry.fs_type == FS_TYPE) {
-            return Err(Cause::SharedAlready { place: target });
+            return Err(shared_already(&target));
         }
         let identify = |e| Cause::io("identify the image", e);
         let mut key = Key::new().map_err(identify)?;
@@ -167,27 +171,24 @@ impl SharedMount {
     }
 }
 
-/// The cause of a failed step in the directory of sessions.
-fn without_room(step: &'static str) -> impl Fn(io::Error) -> Cause + Copy {
-    move |source| match is_no_room(&source) {
-        true => Cause::NoRoomForSession { source },
-        false => Cause::io(step, source),
-    }
+/// A mount of brisk is there.
+fn shared_already(place: &Path) -> Cause {
+    let text = format!("an image is mounted on {} already", Shown(place));
+    Cause::busy(text).advise(Advice::Unmount)
 }
 
 /// Whether `fusermount3` could not mount, and a namespace may do. Everything else fails in namespaces, too.
 pub(super) fn is_of_way(cause: &Cause) -> bool {
-    matches!(
-        cause,
-        Cause::NoFusermount | Cause::FusermountRefused { .. } | Cause::NoRoomForSession { .. }
-    )
+    [Named::NoFusermount, Named::FusermountRefuses, Named::NoRoom]
+        .iter()
+        .any(|name| cause.is(*name))
 }
 
 /// Makes or joins a mount by `fusermount3` that runs of the same image share, in the user's own world.
 pub(super) fn enter(session: &Session) -> Result<EnteredSession, Cause> {
     let image = OpenImage::open(&session.image, false)?;
     if let (Some(_), Some(at)) = (&image.missing, &session.image.at) {
-        return Err(Cause::TargetMissing { target: at.clone() });
+        return Err(no_target(at));
     }
     let identify = |e| Cause::io("identify the image", e);
     let mut key = Key::new().map_err(identify)?;
@@ -221,11 +222,11 @@ pub(super) fn enter(session: &Session) -> Result<EnteredSession, Cause> {
                 (true, None) => lock.release().map_err(failed)?,
                 (true, Some(_)) => {
                     directory.abandon(&key, lock).map_err(failed)?;
-                    return Err(Cause::SharedAlready { place });
+                    return Err(shared_already(&place));
                 }
             }
         }
-        return Err(Cause::SessionLost { tries: TRIES });
+        return Err(session_lost(TRIES));
     };
     let fills = ImageFill::of_session(session, std::slice::from_ref(&image))?;
     let fill = fills.into_iter().next().flatten();
@@ -275,7 +276,7 @@ fn join_or_lock(
             return Ok(Ok(entered));
         }
     }
-    Err(Cause::SessionLost { tries: TRIES })
+    Err(session_lost(TRIES))
 }
 
 /// Whether an image is mounted there.
@@ -385,7 +386,7 @@ impl PendingMount {
                 }
                 let said = said.and_then(|said| said.failure());
                 let said = said.unwrap_or_else(|| "it ended".into());
-                Err(Cause::GuardianFailed { said })
+                Err(guardian_failed(&said))
             }
         }
     }
@@ -399,14 +400,14 @@ impl PendingMount {
     fn mount(&self) -> Result<OwnedFd, Cause> {
         if !is_privileged() {
             if self.flags != mount_flags(false, false) {
-                return Err(Cause::NotPermitted);
+                return Err(Cause::not_permitted());
             }
             let options = fusermount::options(&self.image.path, self.allow_other);
             return fusermount::mount(&self.target, &options);
         }
         mount_channel_with(&self.image.path, &self.target, self.flags).map_err(
             |cause| match cause {
-                Cause::MountRefused { .. } => Cause::NotPermitted,
+                cause if cause.is(Named::MountRefused) => Cause::not_permitted(),
                 cause => cause,
             },
         )

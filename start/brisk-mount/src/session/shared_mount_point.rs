@@ -8,9 +8,10 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::log::say;
-use crate::error::Cause;
+use crate::error::{Cause, ErrorKind};
 use crate::fuse::connection::FS_TYPE;
 use crate::fusermount;
+use crate::fusermount::mount_busy;
 use crate::mount_table::{MountEntry, mounted_on};
 use crate::namespace::is_privileged;
 
@@ -84,7 +85,7 @@ impl SharedMountPoint {
             return fusermount::unmount(&self.target, lazy);
         }
         rustix::mount::unmount(&self.target, flags | UnmountFlags::NOFOLLOW).map_err(|e| match e {
-            Errno::BUSY => Cause::MountBusy,
+            Errno::BUSY => mount_busy(),
             e => Cause::io("unmount it", e),
         })
     }
@@ -94,7 +95,8 @@ impl SharedMountPoint {
     pub(super) fn abort(&self) {
         if self.privileged {
             match self.unmount_by(UnmountFlags::FORCE, false) {
-                Ok(()) | Err(Cause::MountBusy) => {}
+                Ok(()) => {}
+                Err(cause) if cause.kind() == ErrorKind::Busy => {}
                 Err(cause) => say(&format!("a connection cannot be aborted: {cause}")),
             }
             // The abort leaves a mount that is in use.

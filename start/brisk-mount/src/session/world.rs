@@ -1,7 +1,7 @@
 //! Decides who sees the images of a session.
 
 use super::program::{SeenBy, Session};
-use crate::error::Cause;
+use crate::error::{Advice, Cause};
 
 /// How the images of a session become visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) enum World {
 /// What a session asks for that not every world has.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Needs {
-    /// An option that only namespaces can give: `--root`, `--writable`, `--bind`, `--with`.
+    /// What only namespaces can give.
     pub(super) namespaces: Option<&'static str>,
     /// A directory to mount on. An ordinary user may write to few of those that images name.
     pub(super) place: bool,
@@ -25,22 +25,22 @@ pub(super) struct Needs {
 
 impl Needs {
     pub(super) fn of(session: &Session) -> Self {
-        let options = [
-            ("--root", session.root),
-            ("--with", !session.with.is_empty()),
-            ("--bind", !session.binds.is_empty()),
-            ("--writable", session.writable),
+        let asked = [
+            ("an image as the root directory", session.root),
+            ("several images", !session.with.is_empty()),
+            ("binding files into an image", !session.binds.is_empty()),
+            ("writing into an image", session.writable),
         ];
         Self {
-            namespaces: options
+            namespaces: asked
                 .into_iter()
-                .find_map(|(option, given)| given.then_some(option)),
+                .find_map(|(what, is_asked)| is_asked.then_some(what)),
             place: session.image.at.is_some(),
         }
     }
 }
 
-/// | asked for | `--root`, `--writable`, `--bind`, `--with` | a place | root | the world |
+/// | asked for | a root directory, writing, bound files, several images | a place | root | the world |
 /// |---|---|---|---|---|
 /// | the user sees it | yes | | | refused |
 /// | the user sees it | no | | | its own |
@@ -55,7 +55,12 @@ pub(super) fn world(
     is_privileged: bool,
 ) -> Result<World, Cause> {
     match (seen_by, needs.namespaces) {
-        (Some(SeenBy::User), Some(option)) => Err(Cause::OnlyInNamespaces { option }),
+        (Some(SeenBy::User), Some(what)) => {
+            let text = format!(
+                "{what} shows it to the program alone, and all programs of the user should see it"
+            );
+            Err(Cause::unsupported(text).advise(Advice::ChooseWhoSees))
+        }
         (Some(SeenBy::User), None) => Ok(World::Own),
         (Some(SeenBy::Program), _) | (None, Some(_)) => Ok(World::Namespaces),
         (None, None) if needs.place || is_privileged => Ok(World::Namespaces),

@@ -45,9 +45,12 @@ pub use self::readiness::Readiness;
 pub use self::traced::{TraceSource, Traced};
 use self::tracer_message::TracerMessage;
 pub use self::x_display::XDisplay;
-use crate::error::{Action, Cause, Error, Result};
+use crate::error::{Action, Advice, Cause, Error, ErrorKind, Result};
 use crate::namespace::is_privileged;
+use crate::namespace::several_threads;
 use crate::run::Variable;
+use crate::session::no_place;
+use crate::session::places_overlap;
 use crate::session::{Bind, SessionImage, mount_directory};
 use crate::sys::process::start_child;
 use crate::working_directory::WorkingDirectory;
@@ -140,7 +143,7 @@ impl Trace {
         let path = match (&self.image, &*self.trees) {
             (Some(image), _) => &image.path,
             (None, [first, ..]) => first,
-            (None, []) => return Err(Error::new(Action::Trace, Cause::NothingToTrace)),
+            (None, []) => return Err(Error::new(Action::Trace, nothing_to_trace())),
         };
         self.plan()
             .and_then(|plan| run(&plan))
@@ -158,7 +161,8 @@ impl Trace {
         for tree in &self.trees {
             let tree = mount_directory(tree)?;
             if tree.parent().is_none() {
-                return Err(Cause::TracedRoot);
+                let cause = Cause::place("the root directory cannot be traced as a tree");
+                return Err(cause.advise(Advice::NameTrees));
             }
             served.push(Planned {
                 at: tree.clone(),
@@ -168,13 +172,13 @@ impl Trace {
         for image in &self.with {
             if image.at.is_none() {
                 let image = image.path.clone();
-                return Err(Cause::NoPlace { image });
+                return Err(no_place(&image));
             }
             served.push(Planned::image(image, self.root, &[])?);
         }
         let mut command = self.command.clone();
         let Some(program) = command.first_mut() else {
-            return Err(Cause::NoCommand);
+            return Err(Cause::no_command());
         };
         if self.root {
             if let Some(first) = served.first_mut() {
@@ -229,7 +233,7 @@ impl SystemTrace {
     pub fn record(&self) -> Result<Traced> {
         let trace = || {
             if !is_privileged() {
-                return Err(Cause::NothingToTrace);
+                return Err(nothing_to_trace());
             }
             run(&TracePlan {
                 served: Vec::new(),
@@ -260,10 +264,7 @@ fn apart(planned: &[Planned]) -> Result<(), Cause> {
         let place = &this.at;
         for other in planned[..i].iter().map(|other| &other.at) {
             if place.starts_with(other) || other.starts_with(place) {
-                return Err(Cause::PlacesOverlap {
-                    one: other.clone(),
-                    other: place.clone(),
-                });
+                return Err(places_overlap(other, place));
             }
         }
     }
@@ -280,9 +281,9 @@ fn run(plan: &TracePlan) -> Result<Traced, Cause> {
     })
     .map_err(|e| match Errno::from_io_error(&e) {
         // The number is only for the message.
-        Some(Errno::DEADLK) => Cause::Threads {
-            count: std::fs::read_dir("/proc/self/task").map_or(2, Iterator::count),
-        },
+        Some(Errno::DEADLK) => {
+            several_threads(std::fs::read_dir("/proc/self/task").map_or(2, Iterator::count))
+        }
         _ => Cause::io("start the process that records", e),
     })?;
     drop(theirs);
@@ -311,4 +312,13 @@ fn run(plan: &TracePlan) -> Result<Traced, Cause> {
         }
     };
     Ok(traced)
+}
+
+/// The caller has named nothing.
+fn nothing_to_trace() -> Cause {
+    let cause = Cause::new(
+        ErrorKind::State,
+        "there is neither an image nor a tree to trace",
+    );
+    cause.advise(Advice::NameTrees)
 }

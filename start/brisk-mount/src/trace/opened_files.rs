@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::asked_names::{Asked, AskedNames};
+use super::tracefs::lacks;
 use crate::error::Cause;
 use crate::mount_table::{MountEntry, mounts};
 use crate::sys::fanotify::{opened_files, watch_file_system, watch_opens};
@@ -57,11 +58,8 @@ pub(super) fn is_watched(mount: &MountEntry) -> bool {
 impl OpenedFiles {
     /// Watches all file systems on disks from now on.
     pub(super) fn watch() -> Result<Self, Cause> {
-        let lacks = |what: &str| Cause::TracingLacks {
-            what: what.to_owned(),
-        };
         let group = watch_opens().map_err(|e| match e {
-            Errno::PERM => Cause::NotPermitted,
+            Errno::PERM => Cause::not_permitted(),
             Errno::NOSYS => lacks("fanotify (CONFIG_FANOTIFY)"),
             e => Cause::io("watch for files that are opened", e),
         })?;

@@ -32,8 +32,9 @@ use super::places::{Places, mount_of};
 use super::plan::WholeSystem;
 use super::restorer::{Change, Restorer};
 use super::tracefs::{CachedPages, Event, Instance, Tracefs};
+use super::tracer_message::tracer_lost;
 use crate::chosen_names::{self, ChosenNames};
-use crate::error::Cause;
+use crate::error::{Advice, Cause};
 use crate::mount_table::{MountEntry, mounts};
 
 /// The directory where the read-ahead of devices is set.
@@ -105,7 +106,10 @@ impl System {
     pub(super) fn prepare(plan: &WholeSystem) -> Result<Self, Cause> {
         let processes = fs::read_link("/proc/self/ns/pid");
         if processes.is_ok_and(|name| name != Path::new(FIRST_PROCESSES)) {
-            return Err(Cause::TracedInContainer);
+            let cause = Cause::unsupported(
+                "this is a container, and the kernel's events have other numbers for its processes; run it outside",
+            );
+            return Err(cause.advise(Advice::NameTrees));
         }
         let tracefs = Tracefs::open()?;
         let mut changes = tracefs.changes();
@@ -152,7 +156,7 @@ impl System {
     /// Starts reading, in a thread.
     pub(super) fn start(&mut self) -> Result<(), Cause> {
         let Reader::Ready(ready) = std::mem::replace(&mut self.reader, Reader::Done) else {
-            return Err(Cause::TracerLost);
+            return Err(tracer_lost());
         };
         let (instance, opened) = *ready;
         let is_cut = Arc::new(AtomicBool::new(false));
@@ -173,11 +177,11 @@ impl System {
         by: String,
     ) -> Result<RecordedLaunch, Cause> {
         let Reader::Running(running) = std::mem::replace(&mut self.reader, Reader::Done) else {
-            return Err(Cause::TracerLost);
+            return Err(tracer_lost());
         };
         let at = micros(now().saturating_sub(self.started));
         running.is_cut.store(true, Ordering::Release);
-        let collected = running.thread.join().map_err(|_| Cause::TracerLost)?;
+        let collected = running.thread.join().map_err(|_| tracer_lost())?;
         let collected = collected.map_err(|e| Cause::io("read the kernel's events", e))?;
         let mounts = mounts().map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
         collected.record(&mounts, self.started, command, Ready::new(by, at))

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::restorer::Change;
-use crate::error::Cause;
+use crate::error::{Advice, Cause};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
@@ -62,6 +62,12 @@ pub(super) struct CachedPages {
     pub(super) order: u32,
 }
 
+/// The kernel lacks this for tracing the whole system.
+pub(super) fn lacks(what: &str) -> Cause {
+    let text = format!("the kernel lacks {what}, which tracing the whole system needs");
+    Cause::unsupported(text).advise(Advice::NameTrees)
+}
+
 /// tracefs, with what brisk needs of it.
 pub(super) struct Tracefs {
     /// Only one trace of the whole system holds it at a time.
@@ -81,16 +87,13 @@ impl Tracefs {
     /// Finds tracefs, or mounts it, and checks its contents.
     pub(super) fn open() -> Result<Self, Cause> {
         let root = Path::new(TRACEFS);
-        let lacks = |what: &str| Cause::TracingLacks {
-            what: what.to_owned(),
-        };
         let mut mounted = false;
         if !root.join("instances").exists() {
             mount("tracefs", root, "tracefs", MountFlags::empty(), None).map_err(|e| match e {
                 Errno::NODEV | Errno::NOENT => {
                     lacks("tracefs (CONFIG_TRACING), or keeps it from this container")
                 }
-                Errno::PERM | Errno::ACCESS => Cause::NotPermitted,
+                Errno::PERM | Errno::ACCESS => Cause::not_permitted(),
                 e => Cause::io("mount tracefs", e),
             })?;
             mounted = true;
@@ -104,15 +107,14 @@ impl Tracefs {
     }
 
     fn open_mounted(root: &Path, mounted: bool) -> Result<Self, Cause> {
-        let lacks = |what: &str| Cause::TracingLacks {
-            what: what.to_owned(),
-        };
         let instances = root.join("instances");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let lock = openat(CWD, &instances, flags, Mode::empty())
             .map_err(|e| Cause::io(format!("open {}", instances.display()), e))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-            Errno::WOULDBLOCK => Cause::TracedAlready,
+            Errno::WOULDBLOCK => {
+                Cause::busy("another trace of the whole system is running; wait for its end")
+            }
             e => Cause::io("lock tracefs", e),
         })?;
         let format = match fs::read_to_string(root.join(EVENT).join("format")) {
@@ -158,9 +160,7 @@ impl Tracefs {
             match fs::write(directory.join(file), text) {
                 Err(_) if optional => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    return Err(Cause::TracingLacks {
-                        what: format!("{file} of tracefs (Linux 4.7)"),
-                    });
+                    return Err(lacks(&format!("{file} of tracefs (Linux 4.7)")));
                 }
                 result => result.map_err(failed("prepare an instance of tracefs"))?,
             }

@@ -25,6 +25,7 @@ use super::readiness::{Readiness, Search};
 use super::system::{RecordedLaunch, System};
 use super::traced::Traced;
 use super::tracefs::Instance;
+use super::tracer_message::tracer_lost;
 use super::tracer_message::{Failure, TracerMessage};
 use super::x_display::XDisplay;
 use crate::error::{Cause, Error};
@@ -207,7 +208,7 @@ impl<'a> Tracer<'a> {
                     recorded,
                     written: 0,
                 }),
-                Ok(None) => Err(failed(Cause::TracerLost)),
+                Ok(None) => Err(failed(tracer_lost())),
                 Err(e) => Err(io("make a profile")(io::Error::other(e))),
             },
         };

@@ -11,7 +11,7 @@ use brisk_image::Limits;
 use brisk_image::profile::Profile;
 
 use super::traced::Traced;
-use crate::error::{Cause, Error, ErrorKind};
+use crate::error::{Advice, Cause, Error, ErrorKind, with_reasons};
 
 /// The start of the line.
 const TRACED: &str = "traced";
@@ -20,42 +20,47 @@ const FAILED: &str = "failed";
 /// Stands for a missing status.
 const NONE: &str = "-";
 
+/// Stands for no advice.
+const NO_ADVICE: u8 = u8::MAX;
+
 /// The pipe.
 pub(super) struct TracerMessage;
 
 /// The report of a failed tracer.
 pub(super) struct Failure {
     pub(super) kind: ErrorKind,
-    pub(super) text: String,
+    text: String,
+    advice: Option<Advice>,
 }
 
 impl Failure {
     /// The failure, with its causes.
     pub(super) fn new(error: &Error) -> Self {
-        let mut text = error.to_string();
-        let mut cause = std::error::Error::source(error);
-        while let Some(error) = cause {
-            text += &format!(": {error}");
-            cause = error.source();
-        }
         Self {
             kind: error.kind(),
-            text,
+            text: with_reasons(error),
+            advice: error.advice(),
         }
     }
 
     /// The failure as bytes, for a pipe.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![self.kind.to_wire()];
+        let mut bytes = vec![self.kind.to_wire(), self.advice()];
         bytes.extend_from_slice(self.text.as_bytes());
         bytes
     }
 
+    /// As a number.
+    fn advice(&self) -> u8 {
+        self.advice.map_or(NO_ADVICE, Advice::to_wire)
+    }
+
     /// None if there was no failure.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (kind, text) = bytes.split_first()?;
+        let ([kind, advice], text) = bytes.split_first_chunk()?;
         Some(Self {
             kind: ErrorKind::from_wire(*kind).unwrap_or(ErrorKind::Io),
+            advice: Advice::from_wire(*advice),
             text: String::from_utf8_lossy(text).into_owned(),
         })
     }
@@ -65,7 +70,10 @@ impl TracerMessage {
     pub(super) fn write(to: OwnedFd, result: &Result<Traced, Failure>) -> io::Result<()> {
         let mut to = BufWriter::new(File::from(to));
         match result {
-            Err(Failure { kind, text }) => write!(to, "{FAILED} {}\n{text}", kind.to_wire())?,
+            Err(failure) => {
+                let (kind, advice) = (failure.kind.to_wire(), failure.advice());
+                write!(to, "{FAILED} {kind} {advice}\n{}", failure.text)?;
+            }
             Ok(traced) => {
                 let status = traced
                     .status
@@ -91,15 +99,16 @@ impl TracerMessage {
 
     pub(super) fn parse(bytes: &[u8]) -> Result<Traced, Cause> {
         let end = bytes.iter().position(|&b| b == b'\n');
-        let (line, text) = bytes.split_at(end.ok_or(Cause::TracerLost)?);
-        let line = std::str::from_utf8(line).map_err(|_| Cause::TracerLost)?;
-        let text = text.get(1..).ok_or(Cause::TracerLost)?;
+        let (line, text) = bytes.split_at(end.ok_or_else(tracer_lost)?);
+        let line = std::str::from_utf8(line).map_err(|_| tracer_lost())?;
+        let text = text.get(1..).ok_or_else(tracer_lost)?;
         let fields: Vec<_> = line.split(' ').collect();
         match *fields {
-            [FAILED, kind] => Err(Cause::Told {
-                kind: ErrorKind::from_wire(number(kind)?).ok_or(Cause::TracerLost)?,
-                text: String::from_utf8_lossy(text).into_owned(),
-            }),
+            [FAILED, kind, advice] => Err(Cause::told(
+                ErrorKind::from_wire(number(kind)?).ok_or_else(tracer_lost)?,
+                String::from_utf8_lossy(text).into_owned(),
+                Advice::from_wire(number(advice)?),
+            )),
             [
                 TRACED,
                 was_ready,
@@ -124,11 +133,20 @@ impl TracerMessage {
                 written: number(written)?,
                 outside: number(outside)?,
             }),
-            _ => Err(Cause::TracerLost),
+            _ => Err(tracer_lost()),
         }
     }
 }
 
+/// It told nothing, or nothing that can be read.
+pub(super) fn tracer_lost() -> Cause {
+    Cause::new(
+        ErrorKind::Io,
+        "the recording process ended before it could report; look for the reason in the system's log (out of memory, killed), \
+         and try again",
+    )
+}
+
 fn number<T: std::str::FromStr>(field: &str) -> Result<T, Cause> {
-    field.parse().map_err(|_| Cause::TracerLost)
+    field.parse().map_err(|_| tracer_lost())
 }

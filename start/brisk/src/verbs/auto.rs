@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use brisk_image::profile::{Profile, ProfileFile};
 use brisk_mount::{
     DiskCharge, LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Replay, budget,
-    warm, with_reasons,
+    warm,
 };
 use brisk_terminal::answer::{Answer, FAILED};
 use brisk_terminal::messages::{count, moment, say, warn};
@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use super::profile::percent;
 use super::replay::summary;
 use super::warm::summary as warm_summary;
+use crate::advice::with_advice;
 use crate::desktop_entries::{self, Entry, data_of_user};
 use crate::json;
 use crate::launcher::beside;
@@ -189,7 +190,7 @@ fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
                     writeln!(io::stdout(), "{}: {summary}", shown(name))?;
                 }
             }
-            Err(error) => warn(&format!("{}: {}", shown(name), with_reasons(&error))),
+            Err(error) => warn(&format!("{}: {}", shown(name), with_advice(&error))),
         }
         if left == 0 {
             break;

@@ -19,7 +19,7 @@ use brisk_mount::{
     BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedLaunch, LearnedOf,
     LearnedPacks, Learning, LeftAlone, MissingPlace, Notice, Observe, Observed, ObservedLaunch,
     PlainLaunch, Replay, RootedLaunch, SeenBy, Session, SessionFill, SessionImage, Trace,
-    gives_rights, leave_first_process, sessions, with_reasons,
+    gives_rights, leave_first_process, sessions,
 };
 use brisk_terminal::age::parse_linger;
 use brisk_terminal::answer::Answer;
@@ -31,6 +31,7 @@ use brisk_terminal::size::parse_size;
 use super::profile::percent;
 use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
+use crate::advice::with_advice;
 use crate::direct_launch::{DirectLaunch, exec_plain};
 use crate::entry::{Entry, Start};
 use crate::file_kind::check_hot_pack;
@@ -423,7 +424,7 @@ pub fn start(
             Notice::InUserNamespace(why) if is_told(args) => warn(&format!(
                 "{}; so only the program sees the image, in a user namespace, where ssh refuses root's files and sudo gets no \
                  rights",
-                with_reasons(why)
+                with_advice(why)
             )),
             Notice::NoRoom(why) => warn(&format!(
                 "the directory of sessions has no room ({why}), so no other run shares what this one has in memory; \
@@ -721,7 +722,7 @@ fn is_told(args: &Args) -> bool {
 /// in any case.
 fn tell_unlearned(args: &Args, error: &brisk_mount::Error) {
     if args.image.is_some() || is_told(args) {
-        warn(&format!("{}; nothing is learned", with_reasons(error)));
+        warn(&format!("{}; nothing is learned", with_advice(error)));
     }
 }
 
@@ -962,7 +963,7 @@ fn tell_fill(session: &Session) -> anyhow::Result<()> {
         Some(Err(_)) | None if plan.learns => {
             say("there is no usable hot pack: a new session learns one from this run");
         }
-        Some(Err(error)) => say(&with_reasons(error)),
+        Some(Err(error)) => say(&with_advice(error)),
         None => say("there is no hot pack: nothing is filled"),
     }
     Ok(())

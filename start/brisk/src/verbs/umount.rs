@@ -5,9 +5,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use crate::advice::with_advice;
 use anyhow::{Context, bail};
 use brisk_mount::{
-    SessionEnd, SessionStatus, end_sessions, image_is_mounted, remove_logs, sessions, with_reasons,
+    SessionEnd, SessionStatus, end_sessions, image_is_mounted, remove_logs, sessions,
 };
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, say, warn};
@@ -72,7 +73,7 @@ fn end_all(lazy: bool) -> anyhow::Result<Answer> {
         return Ok(Answer::No);
     }
     for (session, error) in &busy {
-        warn(&format!("{}: {}", names(session), with_reasons(error)));
+        warn(&format!("{}: {}", names(session), with_advice(error)));
     }
     let left = busy.len();
     match left {

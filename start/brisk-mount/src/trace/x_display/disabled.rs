@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ffi::OsStr;
 
-use crate::error::{Action, Cause, Error, ErrorKind, Result};
+use crate::error::{Action, Cause, Error, Result};
 
 /// An X display, on which a program should show a window. None can exist, because this crate was built
 /// without its feature `window`.
@@ -20,13 +20,10 @@ impl XDisplay {
     }
 
     pub(in crate::trace) fn open(_: Option<&str>) -> Result<Self, Cause> {
-        Err(Cause::NoWindow {
-            kind: ErrorKind::Unsupported,
-            text: "this program was built without the feature window of brisk-mount; build it with that \
-                   feature, or wait for something else than a window"
-                .to_owned(),
-            source: None,
-        })
+        Err(Cause::unsupported(
+            "this program was built without the feature window of brisk-mount; build it with that feature, or wait for something \
+             else than a window",
+        ))
     }
 
     /// Returns when a window is shown.
@@ -38,6 +35,7 @@ impl XDisplay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn without_the_feature_an_error_says_what_to_do() {

@@ -18,7 +18,7 @@ use x11rb::protocol::xproto::{
 };
 use x11rb::rust_connection::RustConnection;
 
-use crate::error::{Action, Cause, Error, ErrorKind, Result};
+use crate::error::{Action, Cause, Error, Result};
 
 /// How long to wait for an event before looking at all windows again. A window manager can show a window in a
 /// frame, and a program can name it, without an event that is seen here.
@@ -63,18 +63,15 @@ impl XDisplay {
     pub(in crate::trace) fn open(name: Option<&str>) -> Result<Self, Cause> {
         let name = name.map_or_else(|| env::var("DISPLAY").unwrap_or_default(), str::to_owned);
         let unreachable = |source: io::Error| {
-            Cause::NoWindow {
-            kind: ErrorKind::Place,
-            text: match name.as_str() {
-                "" => "no X display is named in DISPLAY, on which a window could be waited for; start an X \
-                       server, such as Xvfb, and name it"
+            let text = match name.as_str() {
+                "" => "no X display is named in DISPLAY, on which a window could be waited for; start an X server, such as \
+                       Xvfb, and name it"
                     .to_owned(),
                 name => format!(
                     "the X display {name} cannot be reached; name one in DISPLAY that this user may use"
                 ),
-            },
-            source: Some(source),
-        }
+            };
+            Cause::place(text).because(source)
         };
         let (connection, _) =
             x11rb::connect(Some(&name)).map_err(|e| unreachable(io::Error::other(e)))?;
