@@ -470,10 +470,7 @@ mod tests {
         );
         let file = place.join("file");
         fs::write(&file, "").expect("the file can be written");
-        let (shown, cure) = (
-            place.display(),
-            "and neither /media nor /srv is free; name a place with --at DIR",
-        );
+        let (shown, cure) = (place.display(), "and neither /media nor /srv is free");
         assert_eq!(
             refusal(place),
             format!("it would be mounted on {shown}, which is not empty, {cure}")
