@@ -96,7 +96,7 @@ Paths in an image have slashes on every system, so a path that `Path::join` of W
 
 # What this crate does not do
 
-* Mount images: see `brisk-mount`.
+* Mount images: see `brisk-serve`.
 * Read SquashFS before 4.0.
 */
 #![forbid(unsafe_code)]

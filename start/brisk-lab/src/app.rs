@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use anyhow::{Context, Result, bail, ensure};
-use brisk_mount::{Bind, Readiness};
+use brisk_launch::Readiness;
+use brisk_serve::Bind;
 use brisk_terminal::messages::say;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use brisk_image::Limits;
 use brisk_image::profile::{PAGE, Profile};
 use brisk_io::{Residency, residency};
-use brisk_mount::PageEvent;
+use brisk_launch::PageEvent;
 use brisk_terminal::messages::say;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -226,7 +226,7 @@ impl Experiment {
     }
 
     fn measure(&self, out: &Path, work: &Path, ground: &Path, undo: &mut Undo) -> Result<Results> {
-        brisk_mount::enter_private()?;
+        brisk_serve::enter_private()?;
         let processors = std::thread::available_parallelism().map_or(1, Into::into);
         let disk = device_of(work)?;
         let mut results = Results {

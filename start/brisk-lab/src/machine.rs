@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use brisk_io::measure_charge;
-use brisk_mount::KernelSupport;
+use brisk_serve::KernelSupport;
 use serde::{Deserialize, Serialize};
 
 /// The machine that a measurement ran on.

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use brisk_mount::{Readiness, XDisplay};
+use brisk_launch::{Readiness, XDisplay};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpgid};
 
 use super::app::{self, App};

@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 
 use anyhow::Result;
-use brisk_mount::Reclaimer;
+use brisk_serve::Reclaimer;
 use brisk_terminal::messages::warn;
 
 use super::undo::Undo;

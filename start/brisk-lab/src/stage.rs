@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use brisk_mount::{DirectIo, KernelMount, LoopDevice, MountOptions, mount_points};
+use brisk_launch::mount_points;
+use brisk_serve::{DirectIo, KernelMount, LoopDevice, MountOptions};
 use rustix::mount::{
     MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_remount, unmount,
 };

@@ -14,7 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use brisk_mount::{end_session, ignore_requests_to_end, sessions};
+use brisk_launch::ignore_requests_to_end;
+use brisk_serve::{end_session, sessions};
 use brisk_terminal::messages::warn;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_mount::Reclaimer;
+use brisk_serve::Reclaimer;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use staging::documented::assert_documented;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use brisk_mount::{Advice, Error};
+use brisk_launch::{Advice, Error};
 use brisk_terminal::answer::{self, Answer};
 
 fn words(advice: Advice) -> Option<&'static str> {
@@ -37,7 +37,7 @@ fn words(advice: Advice) -> Option<&'static str> {
 
 /// An error with its reasons and what to do, in one line.
 pub fn with_advice(error: &Error) -> String {
-    let text = brisk_mount::with_reasons(error);
+    let text = brisk_launch::with_reasons(error);
     match error.advice().and_then(words) {
         Some(advice) => format!("{text}; {advice}"),
         None => text,
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn what_to_do_stands_behind_all_reasons_and_leaves_the_exit_code() {
-        let error = brisk_mount::unmount(Path::new("/none"), false).expect_err("nothing is there");
+        let error = brisk_serve::unmount(Path::new("/none"), false).expect_err("nothing is there");
         let told = "cannot unmount /none: there is nothing of this name; brisk stat lists sessions and mounts";
         assert_eq!(with_advice(&error), told);
     }

@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use brisk_mount::{PlainLaunch, RootedLaunch};
+use brisk_launch::PlainLaunch;
+use brisk_serve::RootedLaunch;
 
 use crate::path_hint::with_program_of_directory;
 

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
-use brisk_mount::DiskCharge;
+use brisk_launch::DiskCharge;
 use brisk_terminal::size::parse_size;
 
 /// How much a disk reads in a second: `bps=SIZE` or `iops=N`, at least 1.

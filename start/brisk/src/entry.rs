@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use brisk_image::{EntryPoint, Image, Inode, InodeKind};
-use brisk_mount::Variable;
+use brisk_launch::Variable;
 use brisk_terminal::names::shown;
 use brisk_terminal::shell_word::shell_word;
 

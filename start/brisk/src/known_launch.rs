@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brisk_mount::{
+use brisk_launch::{
     BackgroundReplay, KnownLaunch, LearnedLaunch, LearnedPacks, PlainLaunch, gives_rights,
 };
 use brisk_terminal::messages::warn;
@@ -19,7 +19,7 @@ const LAUNCH: Duration = Duration::from_secs(15);
 /// Becomes the program of this command, if brisk has learned what there is to know of its launch, and replays that beside
 /// it. None if there is more to do, or if something is wrong: `brisk-run` does it, or says what. The error says why the
 /// program does not start.
-pub fn become_known(command: Vec<OsString>) -> Option<brisk_mount::Error> {
+pub fn become_known(command: Vec<OsString>) -> Option<brisk_launch::Error> {
     let launch = PlainLaunch::new(command);
     let program = launch.program().ok()?;
     if gives_rights(&program) {

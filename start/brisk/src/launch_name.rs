@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf, absolute};
 
-use brisk_mount::LearnedPacks;
+use brisk_launch::LearnedPacks;
 
 use crate::program_links::next_in_path;
 
@@ -155,7 +155,7 @@ pub fn key(
     packs: &LearnedPacks,
     program: &Path,
     command: &[OsString],
-) -> brisk_mount::Result<String> {
+) -> brisk_launch::Result<String> {
     let arguments = command.get(1..).unwrap_or_default();
     packs.key_of_launch(&parts(program, arguments))
 }

@@ -19,7 +19,7 @@ use std::process::Command;
 
 use anyhow::Context;
 use brisk_io::{ends_are_cached, will_read_all};
-use brisk_mount::become_command;
+use brisk_launch::become_command;
 use brisk_terminal::answer::Answer;
 
 use crate::program_links::own_arguments;

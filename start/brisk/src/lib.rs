@@ -6,7 +6,7 @@ program's directory as one small SquashFS image that holds those pages in order.
 the image, or from its directory, and brings the pages into memory before the program asks for them.
 
 This crate holds only what belongs to the command line: arguments, messages and exit codes. The libraries below it do
-the work: `brisk-image` reads and writes images, `brisk-mount` mounts them and starts programs, `brisk-io` reads files.
+the work: `brisk-image` reads and writes images, `brisk-serve` mounts them and starts programs, `brisk-io` reads files.
 
 # Where to begin
 

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use brisk_mount::{BackgroundReplay, DiskCharge, PlainLaunch};
+use brisk_launch::{BackgroundReplay, DiskCharge, PlainLaunch};
 
 use crate::disk_rate::parse_charge;
 use crate::file_kind::check_profile;
@@ -74,7 +74,7 @@ impl NamedReplay {
 
     /// Replays, and becomes the program. None if there is more to do, or if something is wrong: `brisk-run` does it, or says
     /// what. The error says why the program does not start.
-    pub fn become_program(self) -> Option<brisk_mount::Error> {
+    pub fn become_program(self) -> Option<brisk_launch::Error> {
         let mut launch = PlainLaunch::new(self.command);
         let mut at = self.at;
         if let Some(tree) = self.tree {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use brisk_image::{Image, InodeKind};
-use brisk_mount::ErrorKind;
+use brisk_launch::ErrorKind;
 use brisk_terminal::names::shown;
 
 /// What says which paths there are.
@@ -24,7 +24,7 @@ pub const PROGRAMS: [&str; 6] = [
 #[derive(Debug)]
 pub struct HintedError {
     /// The error without the hint.
-    pub error: brisk_mount::Error,
+    pub error: brisk_launch::Error,
     hint: String,
 }
 
@@ -43,7 +43,7 @@ impl std::error::Error for HintedError {
 /// `error`, with the path of a similar program of the image if the launch lacks its program. `in_root`: the image is the
 /// root directory.
 pub fn with_program(
-    error: brisk_mount::Error,
+    error: brisk_launch::Error,
     program: &Path,
     image: &Image,
     in_root: bool,
@@ -64,7 +64,7 @@ pub fn with_program(
 
 /// As [`with_program`], of the directory that a program starts from.
 pub fn with_program_of_directory(
-    error: brisk_mount::Error,
+    error: brisk_launch::Error,
     program: &Path,
     directory: &Path,
 ) -> anyhow::Error {

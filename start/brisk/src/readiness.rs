@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use brisk_mount::Readiness;
+use brisk_launch::Readiness;
 
 /// Reads when a launch counts as ready, as the command line and the specs of the lab give it.
 pub fn parse_readiness(text: OsString) -> anyhow::Result<Readiness> {

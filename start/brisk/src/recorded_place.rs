@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use brisk_image::Image;
-use brisk_mount::{MissingPlace, SessionImage, resolve_path};
+use brisk_serve::{MissingPlace, SessionImage, resolve_path};
 use brisk_terminal::messages::say;
 use brisk_terminal::names::shown;
 

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use brisk_image::Image;
-use brisk_mount::{Bind, SessionImage};
+use brisk_serve::{Bind, SessionImage};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::recorded_place::recorded_place;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use brisk_image::profile::Profile;
-use brisk_mount::PageEvent;
+use brisk_launch::PageEvent;
 use serde::{Deserialize, Serialize};
 
 /// How many ranges of a [`Filling`] a picture can show.

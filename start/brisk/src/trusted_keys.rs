@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use brisk_io::open_at_once;
-use brisk_mount::is_of_user_or_root;
+use brisk_launch::is_of_user_or_root;
 use brisk_terminal::names::shown;
 use minisign_verify::{PublicKey, Signature};
 use rustix::process::geteuid;

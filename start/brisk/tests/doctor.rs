@@ -2,7 +2,7 @@
 
 mod looking;
 
-use brisk_mount::{KernelSupport, Support};
+use brisk_serve::{KernelSupport, Support};
 use looking::{Place, Said, assert_help};
 use serde_json::Value;
 

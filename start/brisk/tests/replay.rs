@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use brisk_io::measure::evict_and_prove;
 use brisk_io::{Residency, residency};
-use brisk_mount::PageEvent;
+use brisk_launch::PageEvent;
 use serde_json::Value;
 use staging::programs::copy_program;
 use staging::{Stage, each_user, watched};

@@ -20,7 +20,7 @@ fn an_error_says_what_to_do_before_the_command_runs() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(
             said.contains(
-                "this program was built without the feature window of brisk-mount; build it with that \
+                "this program was built without the feature window of brisk-launch; build it with that \
                  feature, or wait for something else than a window"
             ),
             "{said}"

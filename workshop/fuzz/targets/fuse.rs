@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use brisk_image::Image;
-use brisk_mount::fuzzing::fuse::{Directory, exercise, open_images};
+use brisk_serve::fuzzing::fuse::{Directory, exercise, open_images};
 use libfuzzer_sys::fuzz_target;
 
 static IMAGES: LazyLock<Vec<Image>> = LazyLock::new(|| {

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use brisk_mount::fuzzing::session::{Stage, exercise};
+use brisk_serve::fuzzing::session::{Stage, exercise};
 use libfuzzer_sys::fuzz_target;
 
 static STAGE: LazyLock<Stage> = LazyLock::new(|| {

@@ -1,6 +1,6 @@
 //! How much memory this process, and those that it starts, may use.
 
-use brisk_mount::MemoryLimit;
+use brisk_launch::MemoryLimit;
 
 use super::super::machine::field_of;
 use super::super::table::megabytes;

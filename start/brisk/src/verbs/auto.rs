@@ -10,7 +10,7 @@ use std::{env, fs};
 
 use anyhow::{Context, ensure};
 use brisk_image::profile::{Profile, ProfileFile};
-use brisk_mount::{
+use brisk_launch::{
     DiskCharge, LEARNED_LIMIT, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Replay, budget,
     warm,
 };
@@ -205,7 +205,7 @@ fn replay(packs: &LearnedPacks, args: &ReplayArgs) -> anyhow::Result<Answer> {
 }
 
 /// How many bytes were asked for, and what is said about it.
-type ReadAhead = brisk_mount::Result<(u64, String)>;
+type ReadAhead = brisk_launch::Result<(u64, String)>;
 
 /// Reads the learned hot pack of an image, at most `budget` bytes of it. None if there is none, or if the image has gone or
 /// changed since the pack was used: the next session makes one.

@@ -7,10 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use brisk_io::{Charge, measure_charge};
-use brisk_mount::{
-    IoUring, KernelSupport, LearnedOf, LearnedPack, LearnedPacks, LeftAlone, Reclaimer, Support,
-    SystemState,
-};
+use brisk_launch::{LearnedOf, LearnedPack, LearnedPacks, LeftAlone};
+use brisk_serve::{IoUring, KernelSupport, Reclaimer, Support, SystemState};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::names::printable;
 use indicatif::BinaryBytes;
@@ -136,7 +134,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         kernel: support.release,
         page_bytes: support.page_size,
         // Of a directory that may not be entered, nobody knows it.
-        read_ahead_bytes: brisk_mount::read_ahead(Path::new(".")).unwrap_or_default(),
+        read_ahead_bytes: brisk_serve::read_ahead(Path::new(".")).unwrap_or_default(),
         findings,
     };
     if args.json {
@@ -571,7 +569,7 @@ fn print(diagnosis: &Diagnosis) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brisk_mount::DeviceNode;
+    use brisk_serve::DeviceNode;
 
     fn rich() -> KernelSupport {
         let mut support = KernelSupport::probe();
@@ -624,7 +622,7 @@ mod tests {
         };
         slow.reclaimers = Some(vec![reclaimer]);
         slow.read_aheads[1].1 = 64 << 10;
-        slow.memory = Ok(brisk_mount::MemoryLimit::in_force());
+        slow.memory = Ok(brisk_launch::MemoryLimit::in_force());
         for finding in speeds(&support, &slow) {
             // These have no cure.
             if ["memory for files", "squashfs decoding"].contains(&finding.name.as_str()) {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use brisk_image::TreeRules;
 use brisk_image::hot_pack::{HotPackWriter, HotSummary};
-use brisk_mount::ImageOfPack;
+use brisk_serve::ImageOfPack;
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{say, warn};
 use serde::Serialize;

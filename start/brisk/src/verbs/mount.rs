@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use brisk_image::Image;
-use brisk_mount::{Backing, KernelMount, MountOptions, SharedMount};
+use brisk_serve::{Backing, KernelMount, MountOptions, SharedMount};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::say;
 

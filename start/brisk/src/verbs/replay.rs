@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use brisk_mount::{BackgroundReplay, DiskCharge, GivenUp, PlainLaunch, Replay, Replayed};
+use brisk_launch::{BackgroundReplay, DiskCharge, GivenUp, PlainLaunch, Replay, Replayed};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, say, warn};
 use brisk_terminal::names::shown;

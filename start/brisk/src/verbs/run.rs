@@ -15,11 +15,14 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
-use brisk_mount::{
-    BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, Launch, LearnedLaunch, LearnedOf,
-    LearnedPacks, Learning, LeftAlone, MissingPlace, Notice, Observe, Observed, ObservedLaunch,
-    PlainLaunch, Replay, RootedLaunch, SeenBy, Session, SessionFill, SessionImage, Trace,
-    gives_rights, leave_first_process, sessions,
+use brisk_launch::{
+    BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, LearnedLaunch, LearnedOf,
+    LearnedPacks, Learning, LeftAlone, Observe, Observed, ObservedLaunch, PlainLaunch, Replay,
+    gives_rights, leave_first_process,
+};
+use brisk_serve::{
+    Launch, MissingPlace, Notice, RootedLaunch, SeenBy, Session, SessionFill, SessionImage, Trace,
+    sessions,
 };
 use brisk_terminal::age::parse_linger;
 use brisk_terminal::answer::Answer;
@@ -325,7 +328,7 @@ impl LocatedImage {
     }
 
     /// The same error, with what to name instead if the image has no such program.
-    fn explain(&self, args: &Args, error: brisk_mount::Error) -> anyhow::Error {
+    fn explain(&self, args: &Args, error: brisk_launch::Error) -> anyhow::Error {
         let program = self.start.command.first().map_or(Path::new(""), Path::new);
         match self.recorded {
             Some(_) if error.kind() == ErrorKind::Place => anyhow::Error::from(error)
@@ -720,7 +723,7 @@ fn is_told(args: &Args) -> bool {
 
 /// Says that nothing is learned, and why. The program starts all the same. If an image or a directory is named, brisk says so
 /// in any case.
-fn tell_unlearned(args: &Args, error: &brisk_mount::Error) {
+fn tell_unlearned(args: &Args, error: &brisk_launch::Error) {
     if args.image.is_some() || is_told(args) {
         warn(&format!("{}; nothing is learned", with_advice(error)));
     }
@@ -991,7 +994,7 @@ fn tell_times(image: &Path) -> anyhow::Result<()> {
 fn audit(
     args: &Args,
     located: &LocatedImage,
-) -> anyhow::Result<Result<Answer, brisk_mount::Error>> {
+) -> anyhow::Result<Result<Answer, brisk_launch::Error>> {
     let session = session(args, located)?;
     let pack = match session.plan_fill()?.pack {
         Some(pack) => pack?,
@@ -1078,6 +1081,6 @@ fn audit_lines(audit: &Audit) -> Vec<String> {
 /// The exit code for a failure of [`run`].
 pub fn exit_code(e: &anyhow::Error) -> u8 {
     let hinted = e.downcast_ref().map(|hinted: &HintedError| &hinted.error);
-    let error = e.downcast_ref::<brisk_mount::Error>().or(hinted);
-    error.map_or(125, brisk_mount::Error::exit_code)
+    let error = e.downcast_ref::<brisk_launch::Error>().or(hinted);
+    error.map_or(125, brisk_launch::Error::exit_code)
 }

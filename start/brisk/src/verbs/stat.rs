@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use brisk_image::profile::PAGE;
-use brisk_mount::{Confinement, FileState, ImageStatus, SessionStatus, sessions};
+use brisk_serve::{Confinement, FileState, ImageStatus, SessionStatus, sessions};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, moment, say, span};
 use brisk_terminal::names::{printable, shown};

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use brisk_image::profile::{Demand, Origin, Profile};
 use brisk_image::{Image, Tree, TreeRules, Work};
-use brisk_mount::{
-    DiskCharge, ErrorKind, Readiness, Replay, SessionImage, SystemTrace, Trace, TraceSource, Traced,
-};
+use brisk_launch::{DiskCharge, ErrorKind, Readiness, Replay};
+use brisk_serve::{SessionImage, SystemTrace, Trace, TraceSource, Traced};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, say, warn};
 use brisk_terminal::names::shown;
@@ -286,7 +285,7 @@ impl Args {
 
 /// The same error. If there is no such command, it says what the image or the first tree has.
 fn with_similar(
-    error: brisk_mount::Error,
+    error: brisk_launch::Error,
     args: &Args,
     started: &Start,
     image: Option<&Image>,

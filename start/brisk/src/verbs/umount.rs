@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::advice::with_advice;
 use anyhow::{Context, bail};
-use brisk_mount::{
+use brisk_serve::{
     SessionEnd, SessionStatus, end_sessions, image_is_mounted, remove_logs, sessions,
 };
 use brisk_terminal::answer::Answer;
@@ -99,7 +99,7 @@ fn end(path: &Path, lazy: bool) -> anyhow::Result<Answer> {
         found.retain(|session| !session.ending);
     }
     if found.is_empty() {
-        brisk_mount::unmount(path, lazy)?;
+        brisk_serve::unmount(path, lazy)?;
     }
     let ended = told_to_wait(|| end_sessions(&found, lazy))?;
     for (session, ended) in found.iter().zip(ended) {

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use brisk_mount::{DiskCharge, Replay, Warmed, warm};
+use brisk_launch::{DiskCharge, Replay, Warmed, warm};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, say};
 use brisk_terminal::names::shown;

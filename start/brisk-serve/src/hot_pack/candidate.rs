@@ -1,0 +1,193 @@
+//! The places where a hot pack of an image may be.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brisk_image::hot_pack::HotPack;
+use brisk_image::{Image, Limits};
+use brisk_launch::error::{Advice, Cause, Error, Result};
+use brisk_launch::open::open_file;
+
+use super::choice::first_of_use;
+use super::comparison::Comparison;
+use super::pack_file::PackFile;
+use crate::action::Action;
+
+/// The most pages of a pack that is used: 16 GiB.
+const MOST_PAGES: u64 = 1 << 22;
+
+/// A place where a hot pack may be.
+#[derive(Debug)]
+pub struct PackCandidate {
+    /// The name of the file, for messages.
+    path: PathBuf,
+    /// Threads that fill have a table of descriptors of their own. Those that answer read the pack, too, so it must be read
+    /// through a descriptor that was open before there were threads.
+    file: Arc<File>,
+    is_behind: bool,
+    /// None if the frames of the pack are known to have the contents of the image.
+    comparison: Option<Comparison>,
+}
+
+/// A pack of the image that is served.
+pub(super) struct OpenPack {
+    pub(super) pack: HotPack,
+    pub(super) file: PackFile,
+    /// Whether its frames are used. If not, the pack is only a list of pages, which are read from the image.
+    pub(super) uses_frames: bool,
+    /// What must be done so that later sessions use the frames.
+    pub(super) comparison: Option<Comparison>,
+}
+
+/// The pack that a new session would use.
+pub(crate) struct UsablePack {
+    pub(crate) pack: HotPack,
+    /// Whether its frames are used, and not only its list of pages.
+    pub(crate) is_compared: bool,
+}
+
+impl PackCandidate {
+    /// The pack in the file at `path`, which the user has named. Its frames are used as they are.
+    pub(crate) fn named(path: &Path) -> Result<Self, Cause> {
+        let step = format!("open the hot pack {}", path.display());
+        let file = open_file(path).map_err(|e| Cause::io(step, e))?;
+        Ok(Self::of(path.to_owned(), file))
+    }
+
+    /// The pack in `file`, which the caller trusts.
+    pub(crate) fn of(path: PathBuf, file: File) -> Self {
+        Self {
+            path,
+            file: Arc::new(file),
+            is_behind: false,
+            comparison: None,
+        }
+    }
+
+    /// The pack behind the image in `file`. Who wrote the one wrote the other.
+    pub fn behind(path: PathBuf, file: File) -> Self {
+        Self {
+            is_behind: true,
+            ..Self::of(path, file)
+        }
+    }
+
+    /// `IMAGE.hot` beside the image at `path`, which is in `image` and starts at byte `offset`. None if it is missing or
+    /// cannot be opened, because the program must start all the same.
+    pub fn beside(path: &Path, image: &File, offset: u64) -> Option<Self> {
+        let mut hot = OsString::from(path);
+        hot.push(".hot");
+        let hot = PathBuf::from(hot);
+        let file = open_file(&hot).ok()?;
+        let comparison = Comparison::wanted(image, offset, &file).ok()?;
+        Some(Self {
+            comparison,
+            ..Self::of(hot, file)
+        })
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// What must be done before its frames are used.
+    pub(super) fn comparison(&self) -> Option<&Comparison> {
+        self.comparison.as_ref()
+    }
+
+    /// The descriptors that it needs.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let comparison = self.comparison.as_ref().and_then(Comparison::descriptor);
+        std::iter::once(self.file.as_fd()).chain(comparison)
+    }
+
+    /// Opens the pack, if it belongs to `image`. None if there is no pack.
+    fn open(&self, image: &Image) -> Result<Option<OpenPack>> {
+        self.open_of(image)
+            .map_err(|cause| Error::new(Action::Fill, cause).with_path(&self.path))
+    }
+
+    fn open_of(&self, image: &Image) -> Result<Option<OpenPack>, Cause> {
+        let unreadable = unreadable_pack;
+        let hold = || {
+            let file = self.file.try_clone();
+            file.map_err(|e| Cause::io("hold the hot pack", e))
+        };
+        let (pack, start) = match self.is_behind {
+            false => {
+                let pack = HotPack::from_source(Arc::clone(&self.file), &Limits::default());
+                (pack.map_err(unreadable)?, 0)
+            }
+            true => {
+                let pack = image.hot_pack().map_err(unreadable)?;
+                let range = image.hot_pack_range().map_err(unreadable)?;
+                let Some((pack, range)) = pack.zip(range) else {
+                    return Ok(None);
+                };
+                (pack, range.start.saturating_add(image.offset()))
+            }
+        };
+        // A hash tree vouches for what it covers, and nothing else does: neither the user nor an earlier comparison.
+        let (uses_frames, comparison) = match image.verified() {
+            Some(_) => (self.is_behind, None),
+            None => (self.comparison.is_none(), self.comparison.clone()),
+        };
+        let file = PackFile::new(hold()?, start, &pack).verified(image.verified());
+        if !file.is_direct() {
+            // The kernel reads the pack while this computes the identity, which reads the image's tables.
+            file.read_ahead_of(0);
+        }
+        if !pack.is_of(image).map_err(unreadable)? {
+            let cause = Cause::image("it belongs to another image");
+            return Err(cause.advise(Advice::PackAgain));
+        }
+        let pages = pack.pages();
+        if pages > MOST_PAGES {
+            let text = format!("it has {pages} pages, allowed are {MOST_PAGES}");
+            return Err(Cause::image(text));
+        }
+        Ok(Some(OpenPack {
+            pack,
+            file,
+            uses_frames,
+            comparison,
+        }))
+    }
+}
+
+/// The first usable pack of `image`. Calls `refused` with the reason for each earlier one. `is_over` says
+/// that nobody needs it any more.
+pub(super) fn open_first(
+    candidates: &[PackCandidate],
+    image: &Image,
+    is_over: impl Fn() -> bool,
+    refused: impl FnMut(Error),
+) -> Option<OpenPack> {
+    let candidates = candidates.iter().take_while(|_| !is_over());
+    first_of_use(candidates.map(|candidate| candidate.open(image)), refused)
+}
+
+/// The first usable pack of `image`, or why the last one is not usable. None if there is no pack.
+pub(crate) fn first_pack(
+    candidates: &[PackCandidate],
+    image: &Image,
+) -> Option<Result<UsablePack>> {
+    let mut last = None;
+    match open_first(candidates, image, || false, |why| last = Some(why)) {
+        Some(open) => Some(Ok(UsablePack {
+            is_compared: open.uses_frames,
+            pack: open.pack,
+        })),
+        None => last.map(Err),
+    }
+}
+
+/// A pack is damaged, or no pack.
+pub(super) fn unreadable_pack(e: brisk_image::Error) -> Cause {
+    let cause = Cause::image("it cannot be read").advise(Advice::PackAgain);
+    cause.because(e)
+}

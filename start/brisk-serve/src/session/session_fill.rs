@@ -1,0 +1,235 @@
+//! What a session does with hot packs.
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use brisk_image::hot_pack::HotPack;
+use brisk_launch::LearnedPacks;
+use brisk_launch::error::{Cause, Error, Result, with_reasons};
+use brisk_launch::key::Key;
+use brisk_launch::learn::learning::Recorded;
+
+use super::log::say;
+use super::open_image::OpenImage;
+use super::program::{Session, SessionFill};
+use super::recorded_launch::RecordedLaunch;
+use crate::ServeOptions;
+use crate::action::Action;
+use crate::hot_pack::candidate::{PackCandidate, first_pack};
+use crate::hot_pack::choice::Choice;
+use crate::hot_pack::fill::{Fill, FillRoot};
+
+/// What a new session would do with the hot packs of its first image.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct FillPlan {
+    /// The pack, or why it is not usable. None if there is no pack.
+    pub pack: Option<Result<HotPack>>,
+    /// Whether pages come from the pack itself, and not from the image because the two were not compared yet.
+    pub is_compared: bool,
+    /// Whether the pack is a learned one.
+    pub learned: bool,
+    /// Whether the launch is recorded, to make a pack from it.
+    pub learns: bool,
+}
+
+impl Session {
+    /// Says what a new session would do with the hot packs of its first image.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if [`SessionFill::hot`] or an image cannot be opened, and `Place` if an image cannot be
+    /// mounted where it should be.
+    pub fn plan_fill(&self) -> Result<FillPlan> {
+        let plan = || {
+            let images = self.open()?;
+            let fills = ImageFill::of_session(self, &images)?;
+            let fill = fills.into_iter().next().flatten();
+            let (Some(fill), Some(image)) = (fill, images.first()) else {
+                return Ok(FillPlan {
+                    pack: None,
+                    is_compared: false,
+                    learned: false,
+                    learns: false,
+                });
+            };
+            let recorded = fill.launch.as_ref().map(|launch| launch.recorded);
+            let usable = first_pack(&fill.candidates, &image.read()?);
+            Ok(FillPlan {
+                is_compared: matches!(&usable, Some(Ok(usable)) if usable.is_compared),
+                pack: usable.map(|usable| usable.map(|usable| usable.pack)),
+                learned: recorded == Some(Recorded::Missed),
+                learns: recorded == Some(Recorded::All),
+            })
+        };
+        plan().map_err(|cause| Error::new(Action::Fill, cause).with_path(&self.image.path))
+    }
+}
+
+/// What a session does with the hot packs of one image.
+pub(super) struct ImageFill {
+    /// Where to look for a pack, in order.
+    candidates: Vec<PackCandidate>,
+    budget: Option<u64>,
+    threads: Option<NonZeroUsize>,
+    log: Option<File>,
+    /// The launch, if brisk learns from it.
+    launch: Option<RecordedLaunch>,
+}
+
+impl ImageFill {
+    /// For each image of a session. None for each if nothing is filled.
+    pub(super) fn of_session(
+        session: &Session,
+        images: &[OpenImage],
+    ) -> Result<Vec<Option<Self>>, Cause> {
+        let Some(fill) = &session.fill else {
+            return Ok(images.iter().map(|_| None).collect());
+        };
+        let learned = fill.learning.as_ref().and_then(|learning| {
+            // The caller has opened them before, and has said why if that failed.
+            let packs = LearnedPacks::open(&learning.packs).ok()?;
+            // If an image cannot be read, its server says so.
+            let way = way(session, images).ok()?;
+            Some((Arc::new(packs), learning.limit, way))
+        });
+        let all = images.iter().enumerate().map(|(index, image)| {
+            let mut of_image = Self::find(fill, image, index == 0)?;
+            if let Some((packs, limit, way)) = &learned {
+                let mut key = way.clone();
+                key.add_number(index as u64);
+                of_image.learn(image, packs, &key.name(), *limit, session)?;
+            }
+            Ok(Some(of_image))
+        });
+        all.collect()
+    }
+
+    /// Looks for packs that somebody made for `image`. `first`: it is the session's first image.
+    fn find(fill: &SessionFill, image: &OpenImage, first: bool) -> Result<Self, Cause> {
+        let candidates = match (&fill.hot, first) {
+            (Some(hot), true) => vec![PackCandidate::named(hot)?],
+            _ => {
+                let file = image.file.try_clone();
+                let file = file.map_err(|e| Cause::io("hold the image", e))?;
+                let beside = PackCandidate::beside(&image.path, &file, image.offset);
+                let behind = PackCandidate::behind(image.path.clone(), file);
+                beside.into_iter().chain([behind]).collect()
+            }
+        };
+        let log = fill.log.as_ref().filter(|_| first).map(|path| {
+            let step = format!("make {}", path.display());
+            File::create(path).map_err(|e| Cause::io(step, e))
+        });
+        Ok(Self {
+            candidates,
+            budget: fill.budget,
+            threads: fill.threads,
+            log: log.transpose()?,
+            launch: None,
+        })
+    }
+
+    /// Uses the learned pack, or lets the session learn one, unless somebody made a usable pack.
+    fn learn(
+        &mut self,
+        image: &OpenImage,
+        packs: &Arc<LearnedPacks>,
+        key: &str,
+        limit: u64,
+        session: &Session,
+    ) -> Result<(), Cause> {
+        let read = image.read()?;
+        let is_of_use =
+            |candidates: &[PackCandidate]| matches!(first_pack(candidates, &read), Some(Ok(_)));
+        let made = is_of_use(&self.candidates);
+        let learned = match made {
+            true => None,
+            false => packs.pack(key),
+        };
+        let learned = learned.map(|(path, file)| PackCandidate::of(path, file));
+        let learned = learned.filter(|learned| is_of_use(std::slice::from_ref(learned)));
+        let recorded = match (Choice::of(made, Some(learned.is_some())), learned) {
+            (Choice::Made, _) => return Ok(()),
+            (Choice::Learned, Some(learned)) => {
+                self.candidates.push(learned);
+                Recorded::Missed
+            }
+            (Choice::Learned | Choice::Learn, _) => {
+                self.candidates.clear();
+                Recorded::All
+            }
+        };
+        let launch =
+            RecordedLaunch::new(packs, key, limit, &image.path, &session.command, recorded);
+        self.launch = Some(launch.map_err(|e| Cause::io("watch the program", e))?);
+        Ok(())
+    }
+
+    /// The descriptors that it needs.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let candidates = self.candidates.iter().flat_map(PackCandidate::descriptors);
+        let launch = self.launch.iter().flat_map(RecordedLaunch::descriptors);
+        let files = candidates.chain(self.log.iter().map(AsFd::as_fd));
+        files.map(|file| file.as_raw_fd()).chain(launch)
+    }
+
+    /// Sets `options` so that a mount of the image on `place`, with this `root`, is filled and recorded.
+    /// Returns the launch to learn from.
+    pub(super) fn apply(
+        self,
+        options: &mut ServeOptions,
+        root: FillRoot,
+        place: &Path,
+    ) -> Option<RecordedLaunch> {
+        let missed = self
+            .launch
+            .as_ref()
+            .filter(|launch| launch.recorded == Recorded::Missed);
+        // The learned pack is the last candidate, and the only usable one.
+        if let Some(learned) = self.candidates.last().filter(|_| missed.is_some())
+            && let Err(e) = LearnedPacks::touch(learned.file())
+        {
+            say(&format!(
+                "the time of a learned hot pack cannot be set: {e}"
+            ));
+        }
+        if !self.candidates.is_empty() {
+            let mut fill = Fill::new(self.candidates, root, tell).budget(self.budget);
+            if let Some(threads) = self.threads {
+                fill = fill.threads(threads.get());
+            }
+            if let Some(log) = self.log {
+                fill = fill.log(log);
+            }
+            options.fill = Some(Arc::new(fill));
+        }
+        options.recorder = self
+            .launch
+            .as_ref()
+            .and_then(|launch| launch.recorder(place));
+        self.launch
+    }
+}
+
+/// What launches must have in common to share what is learned: the images, their places, and whether the
+/// first is the root directory. The number of the image that the pack is for is added to it.
+fn way(session: &Session, images: &[OpenImage]) -> Result<Key, Cause> {
+    let mut way = Key::of_launches();
+    way.add_number(session.root.into());
+    for image in images {
+        // The tables of an image do not distinguish files with the same length and time but other contents.
+        way.add_image(&image.file, image.offset)
+            .map_err(|e| Cause::io("identify the image", e))?;
+        way.add_path(image.at.as_deref());
+    }
+    Ok(way)
+}
+
+/// Writes an error and its reasons to the session's log.
+fn tell(error: &Error) {
+    say(&with_reasons(error));
+}
