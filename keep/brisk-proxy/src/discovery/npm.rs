@@ -1,5 +1,8 @@
+use anyhow::Context;
+
+use super::Surroundings;
 use super::found::Found;
-use super::{Surroundings, ini};
+use super::ini::{self, Values};
 
 /// The registry of npm: `npm_config_registry`, else `registry` in its files, the nearest first, else what npm says.
 pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {
@@ -21,14 +24,26 @@ pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {
         Some(surroundings.system("etc/npmrc")),
     ];
     for file in files.into_iter().flatten() {
-        let text = surroundings.read(&file)?.unwrap_or_default();
-        if let Some(url) = ini::value(&text, "", &["registry"]) {
-            let url = expanded(url, surroundings);
-            return Ok(Some(Found::new(url, file.display().to_string())));
+        let Some(text) = surroundings.read(&file)? else {
+            continue;
+        };
+        let place = file.display().to_string();
+        let settings = ini::parse(&text, Values::OfOneLine).with_context(|| place.clone())?;
+        let url = settings.get("", "registry").unwrap_or_default();
+        if !unquoted(&url).is_empty() {
+            return Ok(Some(Found::new(
+                expanded(unquoted(&url), surroundings),
+                place,
+            )));
         }
     }
     let said = surroundings.ask("npm", &["config", "get", "registry"]);
     Ok(said.map(|url| Found::new(url, "npm config get registry")))
+}
+
+fn unquoted(value: &str) -> &str {
+    let inner = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
+    inner('"').or_else(|| inner('\'')).unwrap_or(value)
 }
 
 /// The value with the values of variables in place of `${NAME}`.

@@ -83,6 +83,17 @@ impl Surroundings {
         }
     }
 
+    /// Files of the system's configuration, in the order of `XDG_CONFIG_DIRS`.
+    pub fn system_config(&self, path: &str) -> impl Iterator<Item = PathBuf> {
+        let directories = match self.variable("XDG_CONFIG_DIRS") {
+            Some(set) => std::env::split_paths(set).collect(),
+            None => vec![self.system("etc/xdg")],
+        };
+        directories
+            .into_iter()
+            .map(move |directory| directory.join(path))
+    }
+
     /// The current directory and those above.
     pub fn here_and_above(&self) -> impl Iterator<Item = &Path> {
         self.here.ancestors()

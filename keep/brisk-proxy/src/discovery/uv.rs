@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use anyhow::Context;
 use serde::Deserialize;
 
@@ -25,6 +27,18 @@ struct Pip {
     index_url: Option<String>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Project {
+    tool: Tool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Tool {
+    uv: Option<Settings>,
+}
+
 /// The index of uv: `UV_DEFAULT_INDEX` or `UV_INDEX_URL`, else its files, the nearest first.
 pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {
     for name in ["UV_DEFAULT_INDEX", "UV_INDEX_URL"] {
@@ -32,35 +46,56 @@ pub fn find(surroundings: &Surroundings) -> anyhow::Result<Option<Found>> {
             return Ok(Some(Found::new(without_name(value), name)));
         }
     }
-    let near = surroundings
-        .here_and_above()
-        .map(|directory| directory.join("uv.toml"))
-        .find(|file| file.is_file());
-    let files = match surroundings.variable("UV_CONFIG_FILE") {
-        Some(file) => vec![Some(file.into())],
-        None => vec![
-            near,
-            surroundings.config("uv/uv.toml"),
-            Some(surroundings.system("etc/xdg/uv/uv.toml")),
-            Some(surroundings.system("etc/uv/uv.toml")),
-        ],
-    };
-    for file in files.into_iter().flatten() {
-        let Some(text) = surroundings.read(&file)? else {
-            continue;
-        };
-        let place = file.display().to_string();
-        let settings: Settings = toml::from_str(&text).with_context(|| place.clone())?;
-        let named = settings.index.into_iter().find(|index| index.default);
-        let url = named
-            .map(|index| index.url)
-            .or(settings.index_url)
-            .or(settings.pip.index_url);
-        if let Some(url) = url {
-            return Ok(Some(Found::new(url, place)));
+    if let Some(file) = surroundings.variable("UV_CONFIG_FILE") {
+        // It stands for all others.
+        return Ok(of_file(surroundings, Path::new(file))?.and_then(default_index));
+    }
+    let mut all = Vec::new();
+    for directory in surroundings.here_and_above() {
+        // The next file stands for those above it.
+        if let Some(near) = of_directory(surroundings, directory)? {
+            all.push(near);
+            break;
         }
     }
-    Ok(None)
+    let others = surroundings.config("uv/uv.toml").into_iter();
+    let others = others.chain(surroundings.system_config("uv/uv.toml"));
+    for file in others.chain([surroundings.system("etc/uv/uv.toml")]) {
+        all.extend(of_file(surroundings, &file)?);
+    }
+    Ok(all.into_iter().find_map(default_index))
+}
+
+/// The settings of a file, and the place of the file.
+type Placed = (Settings, String);
+
+fn of_file(surroundings: &Surroundings, file: &Path) -> anyhow::Result<Option<Placed>> {
+    let Some(text) = surroundings.read(file)? else {
+        return Ok(None);
+    };
+    let place = file.display().to_string();
+    let settings = toml::from_str(&text).with_context(|| place.clone())?;
+    Ok(Some((settings, place)))
+}
+
+/// Of `uv.toml`, or of `pyproject.toml` if it has a section for uv.
+fn of_directory(surroundings: &Surroundings, directory: &Path) -> anyhow::Result<Option<Placed>> {
+    if let Some(own) = of_file(surroundings, &directory.join("uv.toml"))? {
+        return Ok(Some(own));
+    }
+    let file = directory.join("pyproject.toml");
+    let text = surroundings.read(&file)?.unwrap_or_default();
+    // As uv does, it passes over a file that may be of another tool.
+    let project: Project = toml::from_str(&text).unwrap_or_default();
+    let place = file.display().to_string();
+    Ok(project.tool.uv.map(|settings| (settings, place)))
+}
+
+fn default_index((settings, place): Placed) -> Option<Found> {
+    let named = settings.index.into_iter().find(|index| index.default);
+    let url = named.map(|index| index.url);
+    let url = url.or(settings.index_url).or(settings.pip.index_url);
+    Some(Found::new(url?, place))
 }
 
 /// An index may have a name: `internal=https://index.example/simple`.
@@ -108,6 +143,26 @@ mod tests {
             fs::write(&file, text).unwrap();
             assert_eq!(find(&[]).as_deref(), expected, "{text}");
         }
+        let here = root.path().join("home/here");
+        fs::create_dir_all(&here).unwrap();
+        let project = here.join("pyproject.toml");
+        for (text, expected) in [
+            ("[project]\nname = 'some'\n", "https://new/"),
+            ("no toml", "https://new/"),
+            (
+                "[[tool.uv.index]]\nurl = 'https://project/'\ndefault = true\n",
+                "https://project/",
+            ),
+        ] {
+            fs::write(&project, text).unwrap();
+            assert_eq!(find(&[]).as_deref(), Some(expected), "{text}");
+        }
+        fs::write(here.join("uv.toml"), "index-url = 'https://here/'\n").unwrap();
+        assert_eq!(find(&[]).as_deref(), Some("https://here/"));
+        let named = root.path().join("named.toml");
+        fs::write(&named, "index-url = 'https://named/'\n").unwrap();
+        let named = [("UV_CONFIG_FILE", named.to_str().unwrap())];
+        assert_eq!(find(&named).as_deref(), Some("https://named/"));
         let found = find(&[("UV_DEFAULT_INDEX", "x=https://var/?a=b")]);
         assert_eq!(found.as_deref(), Some("https://var/?a=b"));
         assert_eq!(
