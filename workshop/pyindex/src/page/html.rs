@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use html5gum::Span;
 use html5gum::emitters::callback::{CallbackEmitter, CallbackEvent};
 use html5gum::{Error as HtmlError, Tokenizer};
+use percent_encoding::percent_decode_str;
 
 use super::{PageError, PageFile};
 use crate::table::TableMaker;
@@ -196,7 +197,8 @@ impl<'m> Reader<'m> {
         };
         let (url, fragment) = href.split_once('#').unwrap_or((&href, ""));
         let path = url.split_once('?').map_or(url, |(path, _)| path);
-        let name = decode(path.rsplit('/').next().unwrap_or_default());
+        let name = percent_decode_str(path.rsplit('/').next().unwrap_or_default());
+        let name = name.decode_utf8_lossy();
         if name.is_empty() {
             return Ok(());
         }
@@ -204,7 +206,7 @@ impl<'m> Reader<'m> {
             self.files = self.files.saturating_add(1);
         }
         let mut file = PageFile {
-            name: Cow::Owned(name),
+            name,
             url: Cow::Borrowed(url),
             requires_python: link.requires_python.map(Cow::Owned),
             yanked: link.yanked.map(Cow::Owned),
@@ -262,23 +264,4 @@ const ENDINGS: [&str; 15] = [
 fn digest(part: &str) -> Option<(&str, &str)> {
     part.split_once('=')
         .filter(|(name, _)| ["sha256", "sha512", "sha384", "sha224", "sha1", "md5"].contains(name))
-}
-
-/// A part of a URL without percent signs.
-fn decode(text: &str) -> String {
-    let digit = |digit: Option<&u8>| char::from(*digit?).to_digit(16);
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let pair = (digit(after.first()), digit(after.get(1)));
-        rest = after;
-        match (first, pair) {
-            (b'%', (Some(high), Some(low))) => {
-                bytes.extend(u8::try_from(high * 16 + low));
-                rest = &after[2..];
-            }
-            _ => bytes.push(*first),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
