@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use flate2::Compression;
@@ -27,8 +27,6 @@ struct Index {
     answers: Arc<Mutex<HashMap<String, Answer>>>,
     asked: Arc<Mutex<Vec<Asked>>>,
     is_gone: Arc<Mutex<bool>>,
-    /// Whether what is asked for below `/held/` is answered, and who waits for that.
-    released: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Index {
@@ -39,9 +37,7 @@ impl Index {
             answers: Arc::default(),
             asked: Arc::default(),
             is_gone: Arc::default(),
-            released: Arc::default(),
         };
-        let released = Arc::clone(&index.released);
         let (answers, asked, is_gone) = (
             Arc::clone(&index.answers),
             Arc::clone(&index.asked),
@@ -51,11 +47,10 @@ impl Index {
             for stream in listener.incoming() {
                 let (answers, asked) = (Arc::clone(&answers), Arc::clone(&asked));
                 let is_gone = Arc::clone(&is_gone);
-                let released = Arc::clone(&released);
                 thread::spawn(move || {
                     // A client that leaves is no failure.
                     if !*is_gone.lock().unwrap() {
-                        serve(&stream.unwrap(), &answers, &asked, &released).ok();
+                        serve(&stream.unwrap(), &answers, &asked).ok();
                     }
                 });
             }
@@ -90,11 +85,6 @@ impl Index {
         self.take().into_iter().map(|(path, _)| path).collect()
     }
 
-    fn release(&self) {
-        *self.released.0.lock().unwrap() = true;
-        self.released.1.notify_all();
-    }
-
     fn go(&self) {
         *self.is_gone.lock().unwrap() = true;
     }
@@ -104,7 +94,6 @@ fn serve(
     stream: &TcpStream,
     answers: &Mutex<HashMap<String, Answer>>,
     asked: &Mutex<Vec<Asked>>,
-    (is_released, waiting): &(Mutex<bool>, Condvar),
 ) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream).lines();
     loop {
@@ -119,14 +108,6 @@ fn serve(
                 break;
             };
             fields.insert(name.to_ascii_lowercase(), value.trim().to_owned());
-        }
-        if path.starts_with("/held/") {
-            let wait = |released: &mut bool| !*released;
-            drop(
-                waiting
-                    .wait_while(is_released.lock().unwrap(), wait)
-                    .unwrap(),
-            );
         }
         let missing = || (404, String::new(), b"no such page".to_vec());
         let (mut status, head, mut body) = answers
@@ -170,9 +151,6 @@ fn run(home: &Path, environment: &[(&str, &str)], args: &[&str]) -> Outcome {
         .args(args)
         .current_dir(home)
         .env_clear()
-        // Whatever this system is configured with.
-        .env("PIP_CONFIG_FILE", "/dev/null")
-        .env("UV_NO_CONFIG", "1")
         .env("HOME", home)
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .envs(environment.iter().copied())
@@ -288,15 +266,12 @@ fn the_first_index_that_has_a_project_is_the_only_one() {
     public.page("own", json!([wheel("own", "9.0", json!({}))]));
     public.page("other", json!([wheel("other", "2.0", json!({}))]));
     let (private_url, public_url) = (private.url(), public.url());
-    let file = home.path().join("named.conf");
-    fs::write(
-        &file,
-        format!("[global]\nindex-url = {public_url}\nextra-index-url = {private_url}\n"),
-    )
-    .unwrap();
-    let named = ("PIP_CONFIG_FILE", file.to_str().unwrap());
+    let named = [
+        ("PIP_INDEX_URL", &*public_url),
+        ("PIP_EXTRA_INDEX_URL", &*private_url),
+    ];
     let args = [&["best", "own", "other"], &TARGET[..]].concat();
-    let found = run(home.path(), &[named], &args);
+    let found = run(home.path(), &named, &args);
     let versions: Vec<_> = found
         .stdout
         .lines()
@@ -304,15 +279,13 @@ fn the_first_index_that_has_a_project_is_the_only_one() {
         .collect();
     assert_eq!(versions, ["own==1.0", "other==2.0"], "{}", found.stderr);
     assert_eq!(public.paths(), ["/simple/other/"]);
-    // The environment counts before the files.
-    let found = run(home.path(), &[named, ("PIP_INDEX_URL", &public_url)], &args);
-    assert_eq!(
-        found.stdout.lines().next().unwrap().split(' ').next(),
-        Some("own==1.0")
-    );
+    // An option counts before the variable.
+    let option = ["--extra-index-url", &public_url];
+    let found = run(home.path(), &named, &[&args[..], &option].concat());
+    assert!(found.stdout.starts_with("own==9.0 "), "{}", found.stderr);
     let missing = run(
         home.path(),
-        &[named],
+        &named,
         &[&["best", "none", "own"], &TARGET[..]].concat(),
     );
     assert_eq!(missing.code, 1);
@@ -405,28 +378,14 @@ fn credentials_are_sent_to_their_index_and_stored_nowhere() {
             assert!(!found, "{}", file.display());
         }
     }
-    // A netrc file has them, too.
-    let netrc = home.path().join("netrc");
-    fs::write(&netrc, "machine 127.0.0.1 login me password other\n").unwrap();
     let url = index.url();
-    let args = [
-        &["best", "--index-url", &url, "--refresh", "some"],
-        &TARGET[..],
-    ]
-    .concat();
-    assert_eq!(
-        run(home.path(), &[("NETRC", netrc.to_str().unwrap())], &args).code,
-        0
-    );
-    assert_eq!(index.take()[0].1["authorization"], "Basic bWU6b3RoZXI=");
     index.set("/simple/locked/", 401, "", "");
     let locked = best(home.path(), &index, &["locked"]);
     assert_eq!(locked.code, 2);
     assert_eq!(
         locked.stderr,
         format!(
-            "pyindex: {url}/locked/: the index answers 401 Unauthorized to these credentials; give them in the index URL, in a \
-             netrc file, or with --keyring\n"
+            "pyindex: {url}/locked/: the index answers 401 Unauthorized to these credentials; give them in the index URL\n"
         )
     );
 }
@@ -459,147 +418,21 @@ fn a_secret_that_is_damaged_is_said_to_be_so() {
 }
 
 #[test]
-fn keyring_is_asked_for_the_url_and_then_for_the_host() {
+fn proxies_are_those_of_the_environment() {
     let home = tempfile::tempdir().unwrap();
-    let index = Index::start();
-    index.page("some", json!([wheel("some", "1.0", json!({}))]));
-    let keyring = home.path().join("keyring");
-    let log = home.path().join("log");
-    // It knows the host only.
-    let script = format!(
-        "#!/bin/sh\necho \"$@\" >> {}\ncase $2 in http*) exit 1;; *) echo s3cr3t;; esac\n",
-        log.display()
-    );
-    // No process of this test has it open to write when it is started.
-    let write = "printf %s \"$1\" > \"$2\" && chmod +x \"$2\"";
-    let written = Command::new("sh")
-        .args(["-c", write, "sh", &script])
-        .arg(&keyring)
-        .status();
-    assert!(written.unwrap().success());
-    let path = std::env::var("PATH").unwrap();
-    let path = format!("{}:{path}", home.path().display());
-    let with = index.url().replace("//", "//me@");
-    let args = [&["best", "--refresh", "some"], &TARGET[..]].concat();
-    for (provider, option, authorization) in [
-        (
-            ("PIP_KEYRING_PROVIDER", "subprocess"),
-            None,
-            "Basic bWU6czNjcjN0",
-        ),
-        (
-            ("UV_KEYRING_PROVIDER", "subprocess"),
-            None,
-            "Basic bWU6czNjcjN0",
-        ),
-        (
-            ("UV_KEYRING_PROVIDER", "disabled"),
-            Some("--keyring"),
-            "Basic bWU6czNjcjN0",
-        ),
-        (("UV_KEYRING_PROVIDER", "disabled"), None, "Basic bWU6"),
-    ] {
-        let environment = [("PATH", &*path), ("UV_DEFAULT_INDEX", &with), provider];
-        let options: Vec<_> = option.into_iter().collect();
-        let found = run(home.path(), &environment, &[&args[..], &options].concat());
-        assert_eq!(found.code, 0, "{}", found.stderr);
-        assert_eq!(
-            index.take()[0].1["authorization"],
-            authorization,
-            "{provider:?}"
-        );
-    }
-    let asked = format!("get {}/ me\nget {} me\n", index.url(), index.address);
-    assert_eq!(fs::read_to_string(&log).unwrap(), asked.repeat(3));
-    fs::remove_file(&keyring).unwrap();
-    let environment = [("PATH", "/"), ("UV_DEFAULT_INDEX", &*with)];
-    let found = run(
-        home.path(),
-        &environment,
-        &[&args[..], &["--keyring"]].concat(),
-    );
-    assert_eq!(
-        found.stderr,
-        "pyindex: the command keyring cannot be started; install it, or write the password to a netrc file: No such file or \
-         directory (os error 2)\n"
-    );
-}
-
-#[test]
-fn a_netrc_file_has_credentials_for_hosts_of_files() {
-    let home = tempfile::tempdir().unwrap();
-    let (index, files) = (Index::start(), Index::start());
-    // Another name of the same host.
-    let url = format!(
-        "http://{}/some-1.0.zip",
-        files.address.replace("127.0.0.1", "localhost")
-    );
-    let file = json!({"filename": "some-1.0.zip", "url": url, "hashes": {}, "core-metadata": true});
-    index.page("some", json!([file]));
-    files.set("/some-1.0.zip.metadata", 200, "", "Name: some");
-    fs::write(
-        home.path().join(".netrc"),
-        "machine localhost login me password other\n",
-    )
-    .unwrap();
-    let index_url = index.url();
-    let args = [
-        &["metadata", "--index-url", &index_url, "some"],
-        &TARGET[..],
-    ]
-    .concat();
-    let found = run(home.path(), &[], &args);
-    assert_eq!(found.stdout, "Name: some", "{}", found.stderr);
-    assert_eq!(files.take()[0].1["authorization"], "Basic bWU6b3RoZXI=");
-    assert!(!index.take()[0].1.contains_key("authorization"));
-}
-
-#[test]
-fn proxies_are_those_of_pip_uv_and_the_environment() {
-    let home = tempfile::tempdir().unwrap();
-    let (proxy, other) = (Index::start(), Index::start());
+    let proxy = Index::start();
     let page = json!({"files": [wheel("some", "1.0", json!({}))]}).to_string();
     let path = "http://index.example/simple/some/";
-    for index in [&proxy, &other] {
-        let fields = "content-type: application/vnd.pypi.simple.v1+json\r\n";
-        index.set(path, 200, fields, page.clone());
-    }
+    let fields = "content-type: application/vnd.pypi.simple.v1+json\r\n";
+    proxy.set(path, 200, fields, page);
     let url = format!("http://{}", proxy.address);
-    let other_url = format!("http://{}", other.address);
-    let file = |name: &str, text: String| {
-        let file = home.path().join(name);
-        fs::write(&file, text).unwrap();
-        file.to_str().unwrap().to_owned()
-    };
-    let pip = file("pip.conf", format!("[global]\nproxy = {url}\n"));
-    let uv = file("uv.toml", format!("http-proxy = '{url}'\n"));
     let index = ("PIP_INDEX_URL", "http://index.example/simple");
-    let environment = ("HTTP_PROXY", other_url.as_str());
     let args = [&["best", "--refresh", "some"], &TARGET[..]].concat();
-    for variables in [
-        vec![("http_proxy", url.as_str())],
-        vec![("ALL_PROXY", url.as_str())],
-        vec![environment, ("PIP_PROXY", &url)],
-        vec![environment, ("NO_PROXY", "*"), ("PIP_CONFIG_FILE", &pip)],
-        vec![environment, ("UV_CONFIG_FILE", &uv)],
-    ] {
-        let found = run(home.path(), &[&[index], &variables[..]].concat(), &args);
-        assert_eq!(found.code, 0, "{variables:?}: {}", found.stderr);
-        assert_eq!(
-            (proxy.paths(), other.paths()),
-            (vec![path.to_owned()], vec![]),
-            "{variables:?}"
-        );
+    for variable in ["http_proxy", "ALL_PROXY"] {
+        let found = run(home.path(), &[index, (variable, &url)], &args);
+        assert_eq!(found.code, 0, "{variable}: {}", found.stderr);
+        assert_eq!(proxy.paths(), [path], "{variable}");
     }
-    let wrong = run(
-        home.path(),
-        &[index, ("PIP_PROXY", "http://a b:secret")],
-        &args,
-    );
-    assert_eq!(
-        wrong.stderr,
-        "pyindex: PIP_PROXY names a proxy that is no URL; correct it there\n"
-    );
 }
 
 fn files_below(directory: &Path) -> Vec<std::path::PathBuf> {
@@ -1023,49 +856,6 @@ fn offline_the_first_page_counts_that_is_stored() {
 }
 
 #[test]
-fn a_terminal_shows_a_bar_before_the_first_page_has_come() {
-    let home = tempfile::tempdir().unwrap();
-    let index = Index::start();
-    let file = wheel("some", "1.0", json!({}));
-    index.page_at("/held/simple/some/", "some", json!([file]));
-    let command = format!(
-        "{} best some --python 3.12 --platform {} --index-url http://{}/held/simple",
-        env!("CARGO_BIN_EXE_pyindex"),
-        TARGET[3],
-        index.address
-    );
-    // It makes a terminal for the command.
-    let mut script = Command::new("script")
-        .args(["-qefc", &command, "/dev/null"])
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("TERM", "xterm")
-        .env("HOME", home.path())
-        .env("PIP_CONFIG_FILE", "/dev/null")
-        .env("UV_NO_CONFIG", "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut out = script.stdout.take().unwrap();
-    let mut shown = String::new();
-    let mut bytes = [0; 4096];
-    // The page comes only when the bar is there.
-    loop {
-        let found = out.read(&mut bytes).unwrap();
-        shown.push_str(&String::from_utf8_lossy(&bytes[..found]));
-        if shown.contains("0/1 pages") {
-            index.release();
-        }
-        if found == 0 {
-            break;
-        }
-    }
-    assert!(script.wait().unwrap().success(), "{shown}");
-    assert!(shown.contains("some==1.0 "), "{shown}");
-}
-
-#[test]
 fn hundreds_of_requirements_come_from_files() {
     let home = tempfile::tempdir().unwrap();
     let index = Index::start();
@@ -1163,7 +953,6 @@ fn no_index_is_built_in() {
     assert_eq!(outcome.code, 2);
     assert_eq!(
         outcome.stderr,
-        "pyindex: no index is configured; name one with --index-url URL, or in PIP_INDEX_URL, pip.conf, UV_DEFAULT_INDEX or \
-         uv.toml\n"
+        "pyindex: no index is named; name one with --index-url URL or in PIP_INDEX_URL\n"
     );
 }

@@ -245,11 +245,11 @@ fn each_wrong_page_is_refused_with_its_reason() {
         ),
         (
             "<html><form action=/login><input type=password></form></html>".to_owned(),
-            "the index page is a form to log in; give credentials in the index URL or in a netrc file, or log in to the network",
+            "the index page is a form to log in; give credentials in the index URL, or log in to the network",
         ),
         (
             "<html><form action=/>OK</form></html>".to_owned(),
-            "the index page is a form to log in; give credentials in the index URL or in a netrc file, or log in to the network",
+            "the index page is a form to log in; give credentials in the index URL, or log in to the network",
         ),
         (
             "<html><a href=/>Home</a></html>".to_owned(),

@@ -42,32 +42,32 @@ const NAMES: [&str; 30] = [
     "wheel",
 ];
 
-/// Where pyindex stores pages, and the index that pip asks if none is configured: pyindex has none built in.
+/// Where pyindex stores pages, and the index that pip asks: pyindex has none built in.
 struct Stage {
     home: tempfile::TempDir,
-    default: Option<String>,
+    index: String,
 }
 
 impl Stage {
     fn new() -> Self {
         let python = |args: &[&str]| {
             let output = Command::new("python3").args(args).output().unwrap();
-            String::from_utf8(output.stdout).unwrap()
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
         };
-        let is_configured = python(&["-m", "pip", "config", "list"]).contains("index-url");
-        let default = "from pip._internal.models.index import PyPI; print(PyPI.simple_url, end='')";
+        let of = |key| python(&["-m", "pip", "config", "get", key]);
+        let keys = [":env:.index-url", "install.index-url", "global.index-url"];
+        let configured = keys.into_iter().map(of).find(|url| !url.is_empty());
+        let default = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)";
         Self {
             home: tempfile::tempdir().unwrap(),
-            default: (!is_configured).then(|| python(&["-c", default])),
+            index: configured.unwrap_or_else(|| python(&["-c", default])),
         }
     }
 
     fn pyindex(&self, args: &[&str]) -> Output {
-        let default = self.default.iter();
         Command::new(env!("CARGO_BIN_EXE_pyindex"))
             .args(args)
-            .args(default.flat_map(|url| ["--index-url", url]))
-            .arg("--cache")
+            .args(["--index-url", &self.index, "--cache"])
             .arg(self.home.path())
             .output()
             .unwrap()

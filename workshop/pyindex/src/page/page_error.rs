@@ -138,7 +138,7 @@ impl fmt::Display for PageError {
                 "the index page is of version {version:?} of the interface, and allowed is 1.x; use a later pyindex"
             ),
             Self::LogIn => f.write_str(
-                "the index page is a form to log in; give credentials in the index URL or in a netrc file, or log in to the network",
+                "the index page is a form to log in; give credentials in the index URL, or log in to the network",
             ),
             Self::NoIndex { links } => write!(
                 f,

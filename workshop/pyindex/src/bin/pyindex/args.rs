@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-/// Finds the files of Python packages in the indexes that pip and uv are configured with.
+/// Finds the files of Python packages in indexes.
 ///
 /// What it stores of an index page is a table, in which it looks versions and files up without reading the page again.
 #[derive(Debug, Parser)]
@@ -22,19 +22,26 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Indexes")]
 pub(crate) struct Common {
-    /// The default index, by the URL behind which the names of projects begin. Without it, the one that pip or uv use:
-    /// PIP_INDEX_URL, UV_DEFAULT_INDEX, pip.conf, uv.toml.
-    #[arg(long, global = true, value_name = "URL")]
+    /// The default index, by the URL behind which the names of projects begin.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "PIP_INDEX_URL",
+        hide_env_values = true
+    )]
     pub(crate) index_url: Option<String>,
 
-    /// An index that is asked before, and before those that pip and uv use, too. May be repeated: the first index that has a
-    /// project is the only one for it.
-    #[arg(long, global = true, value_name = "URL")]
+    /// An index that is asked before. May be repeated: the first index that has a project is the only one for it.
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "PIP_EXTRA_INDEX_URL",
+        hide_env_values = true,
+        value_delimiter = ' '
+    )]
     pub(crate) extra_index_url: Vec<String>,
-
-    /// Asks for passwords with the command keyring, as a keyring provider of pip or uv does that is set to subprocess.
-    #[arg(long, global = true)]
-    pub(crate) keyring: bool,
 
     /// Asks nobody: what is stored counts, of whatever age.
     #[arg(long, global = true)]

@@ -1,14 +1,16 @@
 //! The indexes, and the tables of their pages.
 
 use std::borrow::Cow;
+use std::env;
 use std::fs::{DirBuilder, File};
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{
     Client, Options, Request, Secret, TableAnswer, TableInput, TableOf, TableOptions,
@@ -18,21 +20,16 @@ use http::header::{
     CONTENT_TYPE,
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use indicatif::{ProgressBar, ProgressStyle};
+use percent_encoding::percent_decode_str;
 use pyindex::{
     IndexTable, LARGEST_PAGE, PackageTable, PageError, PageForm, ProjectName, decoded, in_parts,
     table_of_page, table_of_whole_page,
 };
-use reqwest::{NoProxy, Proxy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use url::Url;
 
 use crate::args::Common;
-use crate::configuration::{Configuration, Proxies, cache_directory};
-use crate::credentials::{authorization, authorization_of_file};
-use crate::surroundings::{Setting, Surroundings};
 
 /// Requests that are prepared at once. The client sends fewer to each host.
 const MOST_AT_ONCE: usize = 256;
@@ -44,9 +41,9 @@ pub(crate) struct Indexes {
     /// Made when something is to be sent.
     runtime: OnceLock<Runtime>,
     is_offline: bool,
-    netrc: Option<PathBuf>,
 }
 
+#[derive(Debug)]
 struct Index {
     /// Ends with a slash, and has no credentials.
     url: Url,
@@ -54,6 +51,25 @@ struct Index {
 }
 
 impl Index {
+    /// A URL may have a user and a password. They go into a field, and nowhere else.
+    fn new(text: &str, option: &str) -> anyhow::Result<Self> {
+        let parsed = Url::parse(text.trim())
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        // It may have a password, so it is not shown.
+        let mut url = parsed
+            .with_context(|| format!("{option} names an index that is no URL of http or https"))?;
+        url.set_query(None);
+        url.set_fragment(None);
+        if !url.path().ends_with('/') {
+            let path = format!("{}/", url.path());
+            url.set_path(&path);
+        }
+        let mut headers = HeaderMap::new();
+        headers.extend(authorization(&mut url)?.map(|value| (AUTHORIZATION, value)));
+        Ok(Self { url, headers })
+    }
+
     /// Whether it is where a file is, so that it may have its credentials.
     fn is_origin_of(&self, file: &Url) -> bool {
         self.url.origin() == file.origin()
@@ -84,32 +100,29 @@ pub(crate) type Found = Option<Page>;
 
 impl Indexes {
     pub(crate) fn open(args: &Common) -> anyhow::Result<Self> {
-        let surroundings = Surroundings::of_process();
-        let configuration = Configuration::of(args, &surroundings)?;
-        let netrc = surroundings.netrc();
+        let extras = args.extra_index_url.iter();
+        let named = extras.map(|url| (url, "--extra-index-url"));
+        let named = named.chain(args.index_url.iter().map(|url| (url, "--index-url")));
         let mut all = Vec::new();
-        for mut index in configuration.indexes {
-            let mut headers = HeaderMap::new();
+        // A variable may be empty.
+        for (url, option) in named.filter(|(url, _)| !url.trim().is_empty()) {
+            let mut index = Index::new(url, option)?;
+            let headers = &mut index.headers;
             headers.insert(ACCEPT, HeaderValue::from_static(PageForm::ACCEPT));
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
             if args.refresh {
                 // As a browser reloads: what is immutable is not asked for.
                 headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=0"));
             }
-            if let Some(value) = authorization(&mut index, netrc.as_deref(), configuration.keyring)?
-            {
-                headers.insert(AUTHORIZATION, value);
-            }
-            all.push(Index {
-                url: index.url,
-                headers,
-            });
+            all.push(index);
+        }
+        if all.is_empty() {
+            bail!("no index is named; name one with --index-url URL or in PIP_INDEX_URL");
         }
         let directory = match &args.cache {
             Some(directory) => directory.clone(),
-            None => cache_directory(&surroundings)?,
+            None => cache_directory()?,
         };
-        let proxies = proxies(&configuration.proxies)?;
         let opened = || -> anyhow::Result<Client> {
             let mut options = Options::private();
             options.secret = Some(secret(&directory)?);
@@ -118,14 +131,7 @@ impl Indexes {
             #[allow(unsafe_code, reason = "the promise that open_mapped asks for")]
             let cache =
                 unsafe { Cache::open_mapped(&directory.join("pages"), CacheOptions::new()) }?;
-            let mut client = Client::build(cache, options);
-            if let Some(roots) = configuration.roots {
-                client = client.roots(roots);
-            }
-            if !proxies.is_empty() {
-                client = client.proxies(proxies);
-            }
-            Ok(client.finish())
+            Ok(Client::build(cache, options).finish())
         };
         let client = opened().with_context(|| directory.display().to_string())?;
         Ok(Self {
@@ -133,7 +139,6 @@ impl Indexes {
             client,
             runtime: OnceLock::new(),
             is_offline: args.offline,
-            netrc,
         })
     }
 
@@ -155,23 +160,16 @@ impl Indexes {
     }
 
     /// The fields for a file that the page of an index names. If it is at the origin of this index, they are those of the
-    /// index, and if it is at that of another one, of that. Elsewhere, a netrc file may have credentials for its host. The
-    /// others go to no other host.
-    pub(crate) fn headers_for(&self, index: usize, file: &Url) -> anyhow::Result<HeaderMap> {
+    /// index, and if it is at that of another one, of that. Credentials go to no other host.
+    pub(crate) fn headers_for(&self, index: usize, file: &Url) -> HeaderMap {
         let answered = self.all.get(index).into_iter();
         let own = answered
             .chain(self.all.iter())
             .find(|index| index.is_origin_of(file));
-        let mut headers = match own {
-            Some(index) => index.headers.clone(),
-            None => {
-                let value = authorization_of_file(file, self.netrc.as_deref())?;
-                HeaderMap::from_iter(value.map(|value| (AUTHORIZATION, value)))
-            }
-        };
+        let mut headers = own.map_or_else(HeaderMap::new, |index| index.headers.clone());
         headers.remove(ACCEPT);
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        Ok(headers)
+        headers
     }
 
     /// The tables of these projects. What is stored and fresh is there at once; the others are fetched together.
@@ -251,7 +249,6 @@ impl Indexes {
         let mut tasks = JoinSet::new();
         let mut waiting = missing.iter();
         let mut done = Vec::with_capacity(missing.len());
-        let mut progress = Progress::new(missing.len());
         loop {
             while tasks.len() < MOST_AT_ONCE
                 && let Some(&at) = waiting.next()
@@ -260,21 +257,15 @@ impl Indexes {
                 let (name, is_offline) = (names[at].clone(), self.is_offline);
                 tasks.spawn(async move { (at, fetch(&client, &indexes, &name, is_offline).await) });
             }
-            match timeout(Progress::EVERY, tasks.join_next()).await {
-                // The first page may be a slow one.
-                Err(_) => {
-                    progress.show();
-                    continue;
-                }
-                Ok(None) => break,
-                Ok(Some(Ok(page))) => done.push(page),
-                Ok(Some(Err(e))) => {
+            match tasks.join_next().await {
+                None => break,
+                Some(Ok(page)) => done.push(page),
+                Some(Err(e)) => {
                     if let Ok(panic) = e.try_into_panic() {
                         std::panic::resume_unwind(panic);
                     }
                 }
             }
-            progress.add();
         }
         done
     }
@@ -305,7 +296,7 @@ async fn fetch(
         match response.status() {
             status if is_missing(status) => (),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => bail!(
-                "{address}: the index answers {} to these credentials; give them in the index URL, in a netrc file, or with --keyring",
+                "{address}: the index answers {} to these credentials; give them in the index URL",
                 response.status()
             ),
             // Another index may have it.
@@ -346,72 +337,38 @@ fn table(project: &ProjectName, input: &TableInput<'_>) -> Result<Vec<u8>, PageE
     }
 }
 
-/// A bar for what takes more than a second.
-struct Progress {
-    started: Instant,
-    count: u64,
-    done: u64,
-    bar: Option<ProgressBar>,
+/// The value of `Authorization` for an index. Takes user and password out of its URL.
+fn authorization(url: &mut Url) -> anyhow::Result<Option<HeaderValue>> {
+    let decoded = |text: &str| -> Vec<u8> { percent_decode_str(text).collect() };
+    let user = decoded(url.username());
+    let password = url.password().map(decoded);
+    let taken = url.set_username("").and_then(|()| url.set_password(None));
+    if taken.is_err() {
+        bail!("the URL of an index cannot be without its user; name another index");
+    }
+    if user.is_empty() && password.is_none() {
+        return Ok(None);
+    }
+    let pair = [&*user, b":", &*password.unwrap_or_default()].concat();
+    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair)))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
 }
 
-impl Progress {
-    /// How long nothing may be shown.
-    const EVERY: Duration = Duration::from_secs(1);
-
-    fn new(count: usize) -> Self {
-        Self {
-            started: Instant::now(),
-            count: count as u64,
-            done: 0,
-            bar: None,
-        }
-    }
-
-    fn add(&mut self) {
-        self.done += 1;
-        self.show();
-    }
-
-    fn show(&mut self) {
-        if self.bar.is_none() && self.started.elapsed() >= Self::EVERY && io::stderr().is_terminal()
-        {
-            let bar = ProgressBar::new(self.count);
-            let style = ProgressStyle::with_template("{pos}/{len} pages {wide_bar}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            self.bar = Some(bar);
-        }
-        if let Some(bar) = &self.bar {
-            bar.set_position(self.done);
-            // A position that stays is not drawn.
-            bar.tick();
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-/// The proxies that the configuration names.
-fn proxies(configured: &Proxies) -> anyhow::Result<Vec<Proxy>> {
-    let without = NoProxy::from_string(&configured.without.join(","));
-    let made = |setting: &Option<Setting>, make: fn(&str) -> reqwest::Result<Proxy>| {
-        let Some(Setting { value, source }) = setting else {
-            return Ok(None);
-        };
-        // The URL may have a password, so it is not shown.
-        let Ok(proxy) = make(value.trim()) else {
-            bail!("{source} names a proxy that is no URL; correct it there");
-        };
-        Ok(Some(proxy.no_proxy(without.clone())))
+/// Where tables are stored if nobody says.
+fn cache_directory() -> anyhow::Result<PathBuf> {
+    let absolute = |name| {
+        let path = env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
     };
-    let http = made(&configured.http, |url| Proxy::http(url))?;
-    let https = made(&configured.https, |url| Proxy::https(url))?;
-    Ok(http.into_iter().chain(https).collect())
+    let home = absolute("XDG_CACHE_HOME");
+    let home = home.or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    let Some(home) = home else {
+        bail!(
+            "neither XDG_CACHE_HOME nor HOME is an absolute path; say with --cache where to store what comes"
+        );
+    };
+    Ok(home.join("brisk/pyindex"))
 }
 
 /// The secret with which credentials are digested. It is made once for each directory, with the directory.
@@ -465,5 +422,44 @@ fn make_secret(directory: &Path, path: &Path) -> io::Result<()> {
     match file.persist_noclobber(path) {
         Err(e) if e.error.kind() != io::ErrorKind::AlreadyExists => Err(e.error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_leave_the_url() {
+        for (text, rest, value) in [
+            (
+                "https://me:s%2Fe@a.example/x/",
+                "https://a.example/x/",
+                Some("Basic bWU6cy9l"),
+            ),
+            (
+                "https://token@a.example/",
+                "https://a.example/",
+                Some("Basic dG9rZW46"),
+            ),
+            (
+                "https://me:%zz@a.example/",
+                "https://a.example/",
+                Some("Basic bWU6JXp6"),
+            ),
+            ("https://a.example/x?a#b", "https://a.example/x/", None),
+        ] {
+            let index = Index::new(text, "--index-url").unwrap();
+            assert_eq!(index.url.as_str(), rest);
+            let found = index.headers.get(AUTHORIZATION);
+            assert_eq!(found.map(|found| found.to_str().unwrap()), value);
+            assert!(found.is_none_or(HeaderValue::is_sensitive));
+        }
+        for wrong in ["file:///a", "secret.example"] {
+            assert_eq!(
+                Index::new(wrong, "--index-url").unwrap_err().to_string(),
+                "--index-url names an index that is no URL of http or https"
+            );
+        }
     }
 }

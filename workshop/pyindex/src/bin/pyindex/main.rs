@@ -4,15 +4,10 @@
 
 mod args;
 mod best;
-mod configuration;
-mod credentials;
 mod environment;
 mod indexes;
 mod metadata;
-mod pip_settings;
 mod requirements;
-mod surroundings;
-mod uv_settings;
 mod versions;
 
 use std::io::{self, ErrorKind};

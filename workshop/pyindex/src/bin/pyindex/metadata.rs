@@ -80,7 +80,7 @@ pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Missing);
     }
     let url = format!("{}.metadata", file.url);
-    let headers = indexes.headers_for(file.index, &Url::parse(&url)?)?;
+    let headers = indexes.headers_for(file.index, &Url::parse(&url)?);
     let text = fetch(&indexes, &url, headers)?;
     if let Some(expected) = &file.sha256 {
         let found: String = Sha256::digest(&text)
