@@ -48,6 +48,7 @@ small factor of its length. A table that is damaged gives errors or wrong answer
 #![deny(missing_docs)]
 
 mod choice;
+mod digest;
 mod file_name;
 mod known_texts;
 mod page;

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use data_encoding::HEXLOWER;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
@@ -640,10 +641,7 @@ fn metadata_are_read_from_their_own_file() {
     let home = tempfile::tempdir().unwrap();
     let index = Index::start();
     let text = "Metadata-Version: 2.1\nName: some\n";
-    let digest: String = Sha256::digest(text)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest = HEXLOWER.encode(&Sha256::digest(text));
     index.page(
         "some",
         json!([

@@ -3,7 +3,7 @@ use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
 
-use super::PageError;
+use super::page_error::PageError;
 
 /// What a server has compressed for the way, as its Content-Encoding says: gzip, or nothing. It has so many bytes at most.
 ///

@@ -5,7 +5,8 @@ use html5gum::emitters::callback::{CallbackEmitter, CallbackEvent};
 use html5gum::{Error as HtmlError, Tokenizer};
 use percent_encoding::percent_decode_str;
 
-use super::{PageError, PageFile};
+use super::page_error::PageError;
+use super::page_file::PageFile;
 use crate::table::TableMaker;
 
 /// Adds the files of a page of PEP 503, 592, 658 and 714: each link is a file. HTML5 lets pages leave out the end tags of the

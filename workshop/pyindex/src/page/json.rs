@@ -4,8 +4,9 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::page_error::PageError;
+use super::page_file::PageFile;
 use super::upload_time::microseconds;
-use super::{PageError, PageFile};
 use crate::project_name::ProjectName;
 use crate::table::TableMaker;
 

@@ -4,14 +4,14 @@ mod coding;
 mod html;
 mod json;
 mod page_error;
+mod page_file;
 mod upload_time;
-
-use std::borrow::Cow;
 
 use url::Url;
 
 pub use coding::decoded;
 pub use page_error::PageError;
+pub(crate) use page_file::PageFile;
 
 use crate::project_name::ProjectName;
 use crate::table::TableMaker;
@@ -94,7 +94,10 @@ fn table(
     is_whole: bool,
 ) -> Result<Vec<u8>, PageError> {
     if page.len() > LARGEST_PAGE {
-        return Err(PageError::Long { bytes: page.len() });
+        return Err(PageError::Long {
+            bytes: page.len(),
+            most: LARGEST_PAGE,
+        });
     }
     let mut maker = TableMaker::new(project.clone(), address.clone());
     match form {
@@ -102,48 +105,4 @@ fn table(
         PageForm::Html => html::add_files(page, &mut maker, is_whole)?,
     }
     maker.finish()
-}
-
-/// A file as a page describes it.
-#[derive(Debug, Default)]
-pub(crate) struct PageFile<'a> {
-    pub(crate) name: Cow<'a, str>,
-    pub(crate) url: Cow<'a, str>,
-    pub(crate) sha256: Option<[u8; 32]>,
-    /// `algorithm=digest`.
-    pub(crate) other_digest: Option<String>,
-    pub(crate) requires_python: Option<Cow<'a, str>>,
-    /// The reason, which may be empty.
-    pub(crate) yanked: Option<Cow<'a, str>>,
-    /// Whether the index has its metadata, and their SHA-256.
-    pub(crate) metadata: Option<Option<[u8; 32]>>,
-    pub(crate) size: Option<u64>,
-    pub(crate) uploaded: Option<i64>,
-}
-
-impl PageFile<'_> {
-    fn wrong(&self, field: &'static str, found: &str, allowed: &'static str) -> PageError {
-        PageError::Field {
-            file: self.name.chars().take(200).collect(),
-            field,
-            found: found.chars().take(200).collect(),
-            allowed,
-        }
-    }
-
-    /// A digest of the file. SHA-256 is kept as bytes, and others only where there is none.
-    fn digest(&mut self, algorithm: &str, digest: &str) -> Result<(), PageError> {
-        if algorithm.eq_ignore_ascii_case("sha256") {
-            self.sha256 = Some(self.sha256_of("hashes.sha256", digest)?);
-            self.other_digest = None;
-        } else if self.sha256.is_none() {
-            self.other_digest = Some(format!("{algorithm}={digest}"));
-        }
-        Ok(())
-    }
-
-    fn sha256_of(&self, field: &'static str, digest: &str) -> Result<[u8; 32], PageError> {
-        crate::table::unhex(&digest.to_ascii_lowercase())
-            .ok_or_else(|| self.wrong(field, digest, "64 hexadecimal digits"))
-    }
 }

@@ -3,10 +3,12 @@ use std::fmt;
 /// Why a page is refused. What was stored of it before stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PageError {
-    /// It has more bytes than [`LARGEST_PAGE`](crate::LARGEST_PAGE).
+    /// It has too many bytes.
     Long {
         /// So many.
         bytes: usize,
+        /// So many may be there.
+        most: usize,
     },
     /// It ends too early.
     Cut {
@@ -88,10 +90,9 @@ pub enum PageError {
 impl fmt::Display for PageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Long { bytes } => write!(
+            Self::Long { bytes, most } => write!(
                 f,
-                "the index page has {bytes} bytes, and {} are allowed; check the index URL",
-                crate::LARGEST_PAGE
+                "the index page has {bytes} bytes, and {most} are allowed; check the index URL"
             ),
             Self::Cut { bytes, wanted } => write!(
                 f,

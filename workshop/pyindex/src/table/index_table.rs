@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use brisk_cache::{Stored, ValueParts, fingerprint};
+use data_encoding::HEXLOWER;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
@@ -294,12 +295,12 @@ impl<'a> IndexTable<'a> {
                 let (first, rest) = digest.split_at(1);
                 let (second, rest) = rest.split_at(1);
                 for part in [first, second, rest] {
-                    push_hex(&mut url, part);
+                    HEXLOWER.encode_append(part, &mut url);
                     url.push('/');
                 }
             }
             Path::Flat(digest) => {
-                push_hex(&mut url, digest);
+                HEXLOWER.encode_append(digest, &mut url);
                 url.push('/');
             }
             Path::Text(path) => url.push_str(path),
@@ -314,9 +315,17 @@ impl<'a> IndexTable<'a> {
             yanked: row.flags & FileFlags::YANKED != 0,
             yank_reason: record.reason.map(|reason| reason.into_owned()),
             metadata: row.flags & FileFlags::METADATA != 0,
-            metadata_sha256: record.metadata_sha256.map(|digest| hex("", &digest)),
+            metadata_sha256: record
+                .metadata_sha256
+                .map(|digest| HEXLOWER.encode(&digest)),
             digest: match (&record.sha256, record.other_digest) {
-                (Some(digest), _) => Some(hex("sha256=", digest)),
+                (Some(digest), _) => {
+                    // One allocation, with room for 64 digits.
+                    let mut text = String::with_capacity("sha256=".len() + 64);
+                    text.push_str("sha256=");
+                    HEXLOWER.encode_append(digest, &mut text);
+                    Some(text)
+                }
                 (None, other) => other.map(|other| other.into_owned()),
             },
             size: record.size,
@@ -419,21 +428,6 @@ pub struct FileRecord<'a> {
     pub size: Option<u64>,
     /// In microseconds since 1970.
     pub uploaded: Option<i64>,
-}
-
-fn hex(before: &str, digest: &[u8; 32]) -> String {
-    let mut text = String::with_capacity(before.len() + 64);
-    text.push_str(before);
-    push_hex(&mut text, digest);
-    text
-}
-
-fn push_hex(text: &mut String, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    for digit in digits {
-        text.push(char::from(DIGITS[usize::from(digit)]));
-    }
 }
 
 #[cfg(test)]

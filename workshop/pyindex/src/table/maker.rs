@@ -10,6 +10,7 @@ use zerocopy::little_endian::U32;
 use super::interner::Interner;
 use super::record::{Path, Record};
 use super::wire::{FileFlags, FileRow, Header, Span, VersionRow};
+use crate::digest;
 use crate::file_name::{FileName, NoFile};
 use crate::page::{PageError, PageFile};
 use crate::project_name::ProjectName;
@@ -372,34 +373,15 @@ fn split<'u>(url: &'u str, name: &str) -> (&'u str, Path<'u>, bool) {
         let (first, "/", second, "/", rest) = parts else {
             return None;
         };
-        unhex(&[first, second, rest].concat()).map(|digest| (at, Path::Tree(digest)))
+        digest::of_hex(&[first, second, rest].concat()).map(|digest| (at, Path::Tree(digest)))
     });
     let flat = || {
         let at = directory.len().checked_sub(65)?;
-        unhex(directory.get(at..at + 64)?).map(|digest| (at, Path::Flat(digest)))
+        digest::of_hex(directory.get(at..at + 64)?).map(|digest| (at, Path::Flat(digest)))
     };
     match tree.or_else(flat) {
         // Before it is a whole directory.
         Some((at, path)) if directory[..at].ends_with('/') => (&directory[..at], path, true),
         _ => (directory, Path::default(), true),
     }
-}
-
-/// The bytes of 64 lower-case hexadecimal digits.
-pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
-    let digit = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
-    let mut digest = [0; 32];
-    let digits = text.as_bytes();
-    if digits.len() != 64 {
-        return None;
-    }
-    for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
-        let [high, low] = pair else { return None };
-        *byte = digit(*high)? << 4 | digit(*low)?;
-    }
-    Some(digest)
 }

@@ -8,5 +8,4 @@ mod wire;
 
 pub use index_table::{FileRecord, IndexTable, LeftOut, PackageTable};
 pub(crate) use maker::TableMaker;
-pub(crate) use maker::unhex;
 pub(crate) use wire::{FileFlags, FileRow};

@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{
     Client, Options, Request, Secret, TableAnswer, TableInput, TableOf, TableOptions,
 };
+use data_encoding::BASE64;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH,
     CONTENT_TYPE,
@@ -350,7 +349,7 @@ fn authorization(url: &mut Url) -> anyhow::Result<Option<HeaderValue>> {
         return Ok(None);
     }
     let pair = [&*user, b":", &*password.unwrap_or_default()].concat();
-    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair)))?;
+    let mut value = HeaderValue::try_from(format!("Basic {}", BASE64.encode(&pair)))?;
     value.set_sensitive(true);
     Ok(Some(value))
 }

@@ -1,6 +1,7 @@
 use std::io::{self, Write};
 
 use anyhow::{Context, bail};
+use data_encoding::HEXLOWER;
 use http::StatusCode;
 use http::header::CONTENT_ENCODING;
 use http_body_util::{BodyExt, Limited};
@@ -83,10 +84,7 @@ pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<Outcome> {
     let headers = indexes.headers_for(file.index, &Url::parse(&url)?);
     let text = fetch(&indexes, &url, headers)?;
     if let Some(expected) = &file.sha256 {
-        let found: String = Sha256::digest(&text)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let found = HEXLOWER.encode(&Sha256::digest(&text));
         if found != *expected {
             bail!(
                 "{}: its SHA-256 is {found}, and the index says {expected}; tell whoever runs the index",
