@@ -10,7 +10,6 @@ use std::net::IpAddr;
 use http::StatusCode;
 use url::{Host, Url};
 
-use crate::kind::Kind;
 use crate::map::{Map, SEGMENT};
 use crate::near::is_near;
 use crate::problem::Problem;
@@ -34,7 +33,7 @@ impl FileHosts {
 
     /// The path at which a file on another host is found. None if the proxy does not ask that host: then the client does.
     pub fn path_of(&self, map: &Map, url: &Url) -> Option<String> {
-        if !is_reachable(map.upstream(), url) || !is_file(map.kind(), url.path()) {
+        if !is_reachable(map.upstream(), url) || !map.kind().has_file(url.path()) {
             return None;
         }
         let authority = authority(url)?;
@@ -70,7 +69,7 @@ impl FileHosts {
             let authority = authority.replace('~', ":");
             // Who guesses signatures learns nothing from how long a comparison takes: it would have to guess 128 bits
             // over a network, and both sides are digests.
-            if self.sign(map, scheme, &authority) != signature || !is_file(map.kind(), path) {
+            if self.sign(map, scheme, &authority) != signature || !map.kind().has_file(path) {
                 return None;
             }
             let mut url = format!("{scheme}://{authority}{path}");
@@ -134,28 +133,6 @@ fn is_reachable(index: &Url, url: &Url) -> bool {
         Some(Host::Ipv6(address)) => !is_near(IpAddr::V6(address)),
         None => false,
     }
-}
-
-/// Whether an index of this kind has files with such a path. Other links of its pages are none of the proxy's business.
-fn is_file(kind: Kind, path: &str) -> bool {
-    let ends: &[&str] = match kind {
-        Kind::Python => &[
-            ".whl",
-            ".tar.gz",
-            ".zip",
-            ".tar.bz2",
-            ".tar.xz",
-            ".tgz",
-            ".egg",
-            ".metadata",
-            ".asc",
-        ],
-        Kind::Npm => &[".tgz", ".tar.gz"],
-        // The form of the path is the index's own.
-        Kind::Cargo => &[""],
-        Kind::Plain | Kind::Go | Kind::Apt => return false,
-    };
-    ends.iter().any(|end| path.ends_with(end))
 }
 
 #[cfg(test)]

@@ -36,4 +36,26 @@ impl Kind {
         let all = Self::PRESETS.into_iter().chain([Self::Plain]);
         all.into_iter().find(|kind| kind.name() == name)
     }
+
+    /// Whether an index of this kind has files with such a path. Other links of its pages are none of the proxy's business.
+    pub fn has_file(self, path: &str) -> bool {
+        let ends: &[&str] = match self {
+            Self::Python => &[
+                ".whl",
+                ".tar.gz",
+                ".zip",
+                ".tar.bz2",
+                ".tar.xz",
+                ".tgz",
+                ".egg",
+                ".metadata",
+                ".asc",
+            ],
+            Self::Npm => &[".tgz", ".tar.gz"],
+            // The form of the path is the index's own.
+            Self::Cargo => &[""],
+            Self::Plain | Self::Go | Self::Apt => return false,
+        };
+        ends.iter().any(|end| path.ends_with(end))
+    }
 }

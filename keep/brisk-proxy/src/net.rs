@@ -1,14 +1,11 @@
-use std::fmt;
 use std::net::IpAddr;
 
 use anyhow::{Context, bail};
+use ipnet::IpNet;
 
-/// Addresses whose first bits are equal, such as 192.168.0.0/16.
+/// Addresses whose first bits are equal, such as 192.168.0.0/16. Those of IPv4 are in no net of IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Net {
-    address: IpAddr,
-    bits: u8,
-}
+pub struct Net(IpNet);
 
 impl Net {
     /// Reads `ADDRESS` or `ADDRESS/BITS`.
@@ -20,50 +17,25 @@ impl Net {
             None => (text, None),
         };
         let address: IpAddr = address.parse().ok().context(form)?;
-        let most = most_bits(address);
-        let bits = match bits {
+        let most = IpNet::from(address).max_prefix_len();
+        let bits: u8 = match bits {
             None => most,
             Some(bits) => bits.parse().ok().context(form)?,
         };
         if bits > most {
             bail!("{text} has {bits} bits; allowed are at most {most}");
         }
-        Ok(Self { address, bits })
+        // What an IPv6 socket shows of IPv4 is taken for what it is.
+        let (address, bits) = match (address.to_canonical(), bits.checked_sub(96)) {
+            (of_v4 @ IpAddr::V4(_), Some(bits)) => (of_v4, bits),
+            _ => (address, bits),
+        };
+        Ok(Self(IpNet::new(address, bits)?))
     }
 
     /// Whether an address is among these.
     pub fn contains(&self, address: IpAddr) -> bool {
-        // An IPv6 socket shows IPv4 peers as addresses of IPv6.
-        let (own, other) = (self.address.to_canonical(), address.to_canonical());
-        let bits = u32::from(self.bits);
-        match (own, other) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let bits = match self.address {
-                    IpAddr::V4(_) => bits,
-                    IpAddr::V6(_) => bits.saturating_sub(96),
-                };
-                let differ = u32::from(own) ^ u32::from(other);
-                differ.leading_zeros() >= bits
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let differ = u128::from(own) ^ u128::from(other);
-                differ.leading_zeros() >= bits
-            }
-            _ => false,
-        }
-    }
-}
-
-fn most_bits(address: IpAddr) -> u8 {
-    match address {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
-    }
-}
-
-impl fmt::Display for Net {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.bits)
+        self.0.contains(&address.to_canonical())
     }
 }
 

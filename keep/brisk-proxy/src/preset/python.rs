@@ -7,26 +7,14 @@ use serde::Deserialize;
 use super::anchors::{self, Link};
 use super::json_strings;
 use super::links::{Links, MOST_PAGE_BYTES, Unreadable};
+use crate::kind::Kind;
 use crate::stated::Stated;
 
 /// The links of a page in JSON.
 const FILES: &[json_strings::Step] = &[Some("files"), None, Some("url")];
 
-/// The ends of paths that are files and no pages.
-const FILE_ENDS: [&str; 9] = [
-    ".whl",
-    ".tar.gz",
-    ".zip",
-    ".tar.bz2",
-    ".tar.xz",
-    ".tgz",
-    ".egg",
-    ".metadata",
-    ".asc",
-];
-
 pub fn may_be_page(rest: &str) -> bool {
-    !FILE_ENDS.iter().any(|end| rest.ends_with(end))
+    !Kind::Python.has_file(rest)
 }
 
 /// Whether the path has a digest of 256 bits, in one segment or, as warehouses have it, in three.
