@@ -1,10 +1,11 @@
 //! Values as JSON, and JSON as values. What goes out comes in again as the same value.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io;
 
 use brisk_objects::{Plain, Schema, Type};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use jiff::Timestamp;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::Value;
@@ -56,7 +57,7 @@ impl Serialize for Shown<'_> {
             (_, Plain::Text(text)) => to.serialize_str(text),
             (_, Plain::Time(seconds, nanos)) => to.serialize_str(&time_text(*seconds, *nanos)),
             (Type::Array(16), Plain::Bytes(bytes)) => to.serialize_str(&uuid_text(bytes)),
-            (_, Plain::Bytes(bytes)) => to.serialize_str(&hex_text(bytes)),
+            (_, Plain::Bytes(bytes)) => to.serialize_str(&HEXLOWER.encode(bytes)),
             (Type::Option(inner), Plain::Option(Some(value))) => match inner {
                 // Null is what has no value at all.
                 Type::Option(_) => {
@@ -142,25 +143,12 @@ fn odd_float(infinite: Option<bool>, is_usual: bool, bits: &str) -> String {
     }
 }
 
-fn hex_text(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().saturating_mul(2));
-    for byte in bytes {
-        let written = write!(text, "{byte:02x}");
-        debug_assert!(written.is_ok());
-    }
-    text
-}
-
 fn uuid_text(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(36);
-    for (number, byte) in bytes.iter().enumerate() {
-        let dash = if [4, 6, 8, 10].contains(&number) {
-            "-"
-        } else {
-            ""
-        };
-        let written = write!(text, "{dash}{byte:02x}");
-        debug_assert!(written.is_ok());
+    let mut text = HEXLOWER.encode(bytes);
+    for at in [20, 16, 12, 8] {
+        if text.is_char_boundary(at) {
+            text.insert(at, '-');
+        }
     }
     text
 }
@@ -201,14 +189,7 @@ fn parse_time(text: &str) -> Option<(i64, u32)> {
 }
 
 fn parse_hex(text: &str) -> Option<Vec<u8>> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let digit = |byte: u8| {
-        let digit = char::from(byte).to_digit(16)?;
-        u8::try_from(digit).ok()
-    };
-    let byte = |&[high, low]: &[u8; 2]| Some(digit(high)? << 4 | digit(low)?);
-    let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
-    bytes.filter(|_| rest.is_empty())
+    HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()
 }
 
 /// A UUID with or without its dashes.
