@@ -43,28 +43,23 @@ fn split(template: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file_hosts::FileHosts;
-    use crate::map::{Map, Maps};
-    use crate::secret::Secret;
+    use crate::preset::links::with_links;
 
     #[test]
     fn downloads_come_from_the_proxy() {
-        let directory = tempfile::tempdir().unwrap();
-        let hosts = FileHosts::new(Secret::of_directory(directory.path()).unwrap());
-        let map = Map::parse("/cargo=cargo:https://index.example/index").unwrap();
-        let files = Map::parse("/files=https://files.example").unwrap();
-        let maps = Maps::new(vec![map.clone(), files]).unwrap();
-        let links = Links {
-            map: &map,
-            maps: &maps,
-            hosts: &hosts,
-            page: Url::parse("https://index.example/index/config.json").unwrap(),
-            path: "/cargo/config.json",
-            proxy: "http://proxy.example",
-        };
+        let maps = [
+            "/cargo=cargo:https://index.example/index",
+            "/files=https://files.example",
+        ];
+        let place = (
+            "https://index.example/index/config.json",
+            "/cargo/config.json",
+        );
         let of = |template: &str| {
             let page = format!("{{\"dl\": \"{template}\", \"api\": \"https://index.example\"}}");
-            let new = String::from_utf8(rewrite(&links, page.as_bytes()).unwrap()).unwrap();
+            let new = with_links(&maps, place, "http://proxy.example", |links| {
+                String::from_utf8(rewrite(links, page.as_bytes()).unwrap()).unwrap()
+            });
             let (_, rest) = new.split_once("\"dl\": \"").unwrap();
             let (found, rest) = rest.split_once('"').unwrap();
             assert_eq!(rest, ", \"api\": \"https://index.example\"}");

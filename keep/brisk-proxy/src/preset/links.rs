@@ -80,3 +80,24 @@ pub(super) fn add(form: &mut Vec<u8>, bytes: &[u8], most: usize) -> Result<(), U
     form.extend_from_slice(bytes);
     Ok(())
 }
+
+/// Links of a page at this URL and this path, for a test. The page is of the first map.
+#[cfg(test)]
+pub(super) fn with_links<R>(
+    maps: &[&str],
+    (page, path): (&str, &str),
+    proxy: &str,
+    work: impl FnOnce(&Links<'_>) -> R,
+) -> R {
+    let directory = tempfile::tempdir().unwrap();
+    let secret = crate::secret::Secret::of_directory(directory.path()).unwrap();
+    let maps: Vec<Map> = maps.iter().map(|map| Map::parse(map).unwrap()).collect();
+    work(&Links {
+        map: &maps[0],
+        maps: &Maps::new(maps.clone()).unwrap(),
+        hosts: &FileHosts::new(secret),
+        page: Url::parse(page).unwrap(),
+        path,
+        proxy,
+    })
+}

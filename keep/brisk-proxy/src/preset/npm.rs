@@ -59,28 +59,20 @@ fn stated_in(page: &[u8]) -> HashMap<String, Stated> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file_hosts::FileHosts;
-    use crate::map::{Map, Maps};
-    use crate::secret::Secret;
-    use url::Url;
+    use crate::preset::links::with_links;
 
     #[test]
     fn tarballs_come_from_the_proxy() {
-        let directory = tempfile::tempdir().unwrap();
-        let hosts = FileHosts::new(Secret::of_directory(directory.path()).unwrap());
-        let map = Map::parse("/npm=npm:https://registry.example").unwrap();
-        let maps = Maps::new(vec![map.clone()]).unwrap();
-        let links = Links {
-            map: &map,
-            maps: &maps,
-            hosts: &hosts,
-            page: Url::parse("https://registry.example/x").unwrap(),
-            path: "/npm/x",
-            proxy: "http://[::1]:7077",
+        let rewritten = |page: &str| {
+            let maps = ["/npm=npm:https://registry.example"];
+            let place = ("https://registry.example/x", "/npm/x");
+            with_links(&maps, place, "http://[::1]:7077", |links| {
+                String::from_utf8(rewrite(links, page.as_bytes()).unwrap()).unwrap()
+            })
         };
         let page = r#"{"name":"x", "tarball":"https://registry.example/a.tgz", "versions":{"1.0.0":{"dist":{"shasum":"a",
             "tarball":"https:\/\/registry.example\/x\/-\/x-1.0.0.tgz","signatures":[{"sig":"b"}]}}}}"#;
-        let new = String::from_utf8(rewrite(&links, page.as_bytes()).unwrap()).unwrap();
+        let new = rewritten(page);
         let expected = page.replace(
             r"https:\/\/registry.example\/x\/-\/x-1.0.0.tgz",
             "http://[::1]:7077/npm/x/-/x-1.0.0.tgz",
@@ -90,7 +82,7 @@ mod tests {
         let page = format!(
             "{{\"dist\":{{\"tarball\":\"https://registry.example/x/-/x-1.0.0.tgz\",\"integrity\":\"{integrity}\"}}}}"
         );
-        let new = String::from_utf8(rewrite(&links, page.as_bytes()).unwrap()).unwrap();
+        let new = rewritten(&page);
         let stated = Stated::of_integrity(integrity).unwrap().prefix();
         assert!(stated.starts_with("/~sha512/cf83e1357eefb8bd"), "{stated}");
         let link = format!("\"http://[::1]:7077{stated}/npm/x/-/x-1.0.0.tgz\"");

@@ -85,30 +85,21 @@ fn stated_in(page: &[u8]) -> HashMap<String, Stated> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file_hosts::FileHosts;
-    use crate::map::{Map, Maps};
-    use crate::secret::Secret;
-    use url::Url;
+    use crate::preset::links::with_links;
 
     /// The page as clients get it, with `SIG` for the signature.
     fn rewritten(
         rewrite: fn(&Links<'_>, &[u8]) -> Result<Vec<u8>, Unreadable>,
         page: &str,
     ) -> String {
-        let directory = tempfile::tempdir().unwrap();
-        let hosts = FileHosts::new(Secret::of_directory(directory.path()).unwrap());
-        let map = Map::parse("/py=python:https://index.example/root/simple").unwrap();
-        let other = Map::parse("/mirror=https://mirror.example/").unwrap();
-        let maps = Maps::new(vec![map.clone(), other]).unwrap();
-        let links = Links {
-            map: &map,
-            maps: &maps,
-            hosts: &hosts,
-            page: Url::parse("https://index.example/root/simple/six/").unwrap(),
-            path: "/py/six/",
-            proxy: "http://proxy.example",
-        };
-        let new = String::from_utf8(rewrite(&links, page.as_bytes()).unwrap()).unwrap();
+        let maps = [
+            "/py=python:https://index.example/root/simple",
+            "/mirror=https://mirror.example/",
+        ];
+        let place = ("https://index.example/root/simple/six/", "/py/six/");
+        let new = with_links(&maps, place, "http://proxy.example", |links| {
+            String::from_utf8(rewrite(links, page.as_bytes()).unwrap()).unwrap()
+        });
         let mut parts = new.split("/py/~files/");
         let mut text = parts.next().unwrap_or_default().to_owned();
         for part in parts {

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use pyindex::{Choice, IndexTable, LeftOut, Refused, Wanted, in_parts};
+use pyindex::{Choice, IndexTable, LeftOut, Refused, Specifiers, Wanted, in_parts};
 use serde_json::{Value, json};
 
 use crate::Outcome;
@@ -29,7 +29,7 @@ pub(crate) fn run(common: &Common, args: &Best) -> anyhow::Result<Outcome> {
     for ((requirement, page), choice) in requirements.iter().zip(pages).zip(choices) {
         let looked = match page {
             Ok(Some(page)) => {
-                let wanted = wanted(&args.target, requirement);
+                let wanted = wanted(&args.target, &requirement.specifiers);
                 let mut chosen = Some(choice);
                 indexes.look(&requirement.name, page, |page| {
                     // A page that was fetched again has another table.
@@ -89,7 +89,10 @@ fn choices(
     let looked: Vec<_> = requirements.iter().zip(pages).collect();
     let begin = || environment.chooser.clone();
     in_parts(&looked, begin, |chooser, (requirement, page)| match page {
-        Ok(Some(page)) => chooser.choose(&page.view()?, &wanted(&args.target, requirement)),
+        Ok(Some(page)) => chooser.choose(
+            &page.view()?,
+            &wanted(&args.target, &requirement.specifiers),
+        ),
         Ok(None) | Err(_) => Ok(None),
     })
 }
@@ -105,12 +108,12 @@ fn requirements(args: &Best, environment: &Environment) -> anyhow::Result<Vec<Re
     Ok(all)
 }
 
-pub(crate) fn wanted<'a>(target: &Target, requirement: &'a Requirement) -> Wanted<'a> {
+pub(crate) fn wanted<'a>(target: &Target, specifiers: &'a Specifiers) -> Wanted<'a> {
     Wanted {
         prereleases: target.pre,
         wheels: !target.no_binary,
         sdists: !target.only_binary,
-        ..Wanted::of(&requirement.specifiers)
+        ..Wanted::of(specifiers)
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn run(common: &Common, args: &Metadata) -> anyhow::Result<Outcome> {
         );
         return Ok(Outcome::Missing);
     };
-    let wanted = wanted(&args.target, &requirement);
+    let wanted = wanted(&args.target, &requirement.specifiers);
     let file = indexes.look(&requirement.name, page, |page| {
         let table = page.view()?;
         let choice = environment.chooser.choose(&table, &wanted)?;

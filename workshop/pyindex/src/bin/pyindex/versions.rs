@@ -1,12 +1,12 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
-use pyindex::{ProjectName, Specifiers, Wanted};
+use pyindex::{ProjectName, Specifiers};
 use serde_json::json;
 
 use crate::Outcome;
 use crate::args::{Common, Versions};
-use crate::best::left_out_json;
+use crate::best::{left_out_json, wanted};
 use crate::environment::Environment;
 use crate::indexes::Indexes;
 
@@ -21,12 +21,7 @@ pub(crate) fn run(common: &Common, args: &Versions) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Missing);
     };
     let any = Specifiers::parse("")?;
-    let wanted = Wanted {
-        prereleases: args.target.pre,
-        wheels: !args.target.no_binary,
-        sdists: !args.target.only_binary,
-        ..Wanted::of(&any)
-    };
+    let wanted = wanted(&args.target, &any);
     let (versions, left_out) = indexes.look(&name, page, |page| {
         let mut versions = Vec::new();
         let found = |version: &str| versions.push(version.to_owned());
