@@ -299,6 +299,11 @@ impl Cause {
         self.kind
     }
 
+    /// What the one who called can do.
+    pub fn advice(&self) -> Option<Advice> {
+        self.advice
+    }
+
     /// The system's error.
     pub fn io_error(&self) -> Option<&io::Error> {
         self.source.as_deref()?.downcast_ref()

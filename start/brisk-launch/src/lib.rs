@@ -20,8 +20,8 @@ Each rule is a function of plain values in a file of its own. Its test is a tabl
 
 | question | file |
 |---|---|
-| Is a start observed? Is what was learned replayed, or learned again? | `learn/rules.rs` |
-| Is a recorded launch worth learning from, and what does it change? | `learn/learning.rs` |
+| Is a start observed? Is what was learned replayed, or learned again? | `learn/rules.rs`, `learn/start_plan.rs` |
+| Is a recorded launch of an image worth learning from, and what does it change? | `learn/rules.rs` |
 | Does a replay go on, pause or give up? | `replay/verdict.rs` |
 | What does a disk charge? | `replay/disk.rs` |
 | How much may be read ahead? | `replay/budget.rs` |
@@ -67,11 +67,11 @@ pub mod system_trace;
 pub use error::{Advice, Error, ErrorKind, Result, with_reasons};
 pub use first_process::leave_first_process;
 pub use learn::learned_packs::{
-    KnownLaunch, LearnedLaunch, LearnedPack, LearnedPacks, ObservedLaunch,
+    LEARNED_LIMIT, LearnedLaunch, LearnedPack, LearnedPacks, Learning, ObservedLaunch,
 };
-pub use learn::learning::{LEARNED_LIMIT, Learning};
 pub use learn::record::LearnedOf;
-pub use learn::rules::LeftAlone;
+pub use learn::rules::{LAUNCH, LeftAlone};
+pub use learn::start_plan::StartPlan;
 pub use memory::MemoryLimit;
 pub use mount_table::mount_points;
 pub use observe::{ObservationEnd, Observe, Observed, gives_rights};

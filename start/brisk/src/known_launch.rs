@@ -3,18 +3,14 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use brisk_launch::{
-    BackgroundReplay, KnownLaunch, LearnedLaunch, LearnedPacks, PlainLaunch, gives_rights,
+    BackgroundReplay, LAUNCH, LearnedLaunch, LearnedPacks, PlainLaunch, StartPlan, gives_rights,
 };
 use brisk_terminal::messages::warn;
 
 use crate::advice::with_advice;
 use crate::launch_name;
-
-/// How long to watch what the program reads by itself. What it asks for later depends on its user.
-const LAUNCH: Duration = Duration::from_secs(15);
 
 /// Becomes the program of this command, if brisk has learned what there is to know of its launch, and replays that beside
 /// it. None if there is more to do, or if something is wrong: `brisk-run` does it, or says what. The error says why the
@@ -28,20 +24,14 @@ pub fn become_known(command: Vec<OsString>) -> Option<brisk_launch::Error> {
     let packs = LearnedPacks::path_of_user().ok()?;
     let opened = LearnedPacks::open(&packs).ok()?;
     let key = launch_name::key(&opened, &program, &launch.command).ok()?;
-    match opened.use_launch(&key, &program) {
-        KnownLaunch::LeftAlone(_) => {}
-        KnownLaunch::Profile(known) => match known.look() {
-            // Beside the program, another process would only take the processor from it.
-            Some(look) if look.is_in_memory => {}
-            look => {
-                let mut background = replay_of(Arc::new(known), packs, key);
-                background.look = look;
-                start_or_warn(background);
-            }
-        },
-        // Such a start has nothing to wait for, and is not one from the disk.
-        KnownLaunch::Incomplete(known) if known.look().is_some_and(|look| look.is_in_memory) => {}
-        _ => return None,
+    match opened.plan_start(&key, &program, true) {
+        StartPlan::LeaveAlone(_) | StartPlan::InMemory => {}
+        StartPlan::Replay(known, look) => {
+            let mut background = replay_of(Arc::new(known), packs, key);
+            background.look = look;
+            start_or_warn(background);
+        }
+        StartPlan::ReplayAndObserve(..) | StartPlan::Observe => return None,
     }
     launch.exec().err()
 }

@@ -124,7 +124,8 @@ pub fn launch() -> ExitCode {
 /// Runs `brisk-run`: starts a program, mounts an image, or becomes `brisk-tools`.
 pub fn run_or_mount() -> ExitCode {
     let answer = match run_arguments::start_of_arguments() {
-        Some(Start::Run(args)) => verbs::run::start(&args, |_, _| launcher::become_tools()),
+        Some(Start::Run(args)) if args.image_to_audit().is_some() => launcher::become_tools(),
+        Some(Start::Run(args)) => verbs::run::start(&args),
         Some(Start::Replay(args)) => verbs::replay::run(&args),
         Some(Start::Mount(args)) => return end(verbs::mount::run(&args)),
         None => return end(launcher::become_tools()),

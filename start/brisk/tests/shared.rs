@@ -534,8 +534,8 @@ fn where_namespaces_are_refused_fusermount_mounts() {
             125,
             "",
             "brisk: cannot mount a.img: the system refuses user namespaces to this user and has no \
-             fusermount3; install the package fuse3, or run brisk doctor, which says how to allow \
-             namespaces: Operation not permitted (os error 1)\n"
+             fusermount3; install the package fuse3: Operation not permitted (os error 1); brisk doctor \
+             says how to allow user namespaces\n"
         )
     );
     stage.assert_nothing_left(USER);

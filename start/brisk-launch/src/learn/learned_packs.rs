@@ -31,8 +31,9 @@ use rustix::io::Errno;
 use rustix::process::getpid;
 
 use super::record::{LearnedOf, Record};
-use super::rules::{Found, Known, LeftAlone, Look as Observation, SMALL, Start, State};
+use super::rules::{Found, Known, LeftAlone, Look as Observation, SMALL, State};
 use super::staging::{self, TEMPORARY};
+use super::start_plan::StartPlan;
 use crate::ObservationEnd;
 use crate::error::{Action, Cause, Error, Result};
 use crate::key::Key;
@@ -100,18 +101,27 @@ pub struct LearnedPack {
     pub used: SystemTime,
 }
 
-/// What is known of a launch without an image.
-#[derive(Debug)]
+/// How a session without a hot pack learns one.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum KnownLaunch {
-    /// Nothing that counts: this launch should be observed.
-    Nothing,
-    /// A profile to replay, which may lack much: this launch should be observed, too.
-    Incomplete(LearnedLaunch),
-    /// Nothing can be gained, so it is to be left alone.
-    LeftAlone(LeftAlone),
-    /// A profile to replay.
-    Profile(LearnedLaunch),
+pub struct Learning {
+    /// The directory of the user's [`LearnedPacks`].
+    pub packs: PathBuf,
+    /// How many bytes all packs may take. Those that have been unused for the longest time are deleted first.
+    pub limit: u64,
+}
+
+/// How many bytes all packs take at most, if nobody says otherwise.
+pub const LEARNED_LIMIT: u64 = 1 << 30;
+
+impl Learning {
+    /// Keeps packs in the directory `packs`, which take `limit` bytes at most.
+    pub fn new(packs: impl Into<PathBuf>, limit: u64) -> Self {
+        Self {
+            packs: packs.into(),
+            limit,
+        }
+    }
 }
 
 /// An open record of a launch, with a profile to replay.
@@ -142,7 +152,7 @@ impl LearnedLaunch {
 
     /// Looks at a sample of it. None if there is none. The names are those that the launch had, so they mean something only in
     /// the same root directory.
-    pub fn look(&self) -> Option<Look> {
+    fn look(&self) -> Option<Look> {
         self.record.sample.as_ref().map(Sample::look)
     }
 
@@ -359,28 +369,20 @@ impl LearnedPacks {
         made
     }
 
-    /// What is known for this key of launches of `program`, which is looked at to see when it was installed. Records that it is
-    /// used now.
-    pub fn use_launch(&self, key: &str, program: &Path) -> KnownLaunch {
+    /// What a start with this key of `program` does. The program is looked at to see when it was installed. `has_names`: whether
+    /// the names that earlier launches had mean the same here, as in the same root directory. Records that what is known is used
+    /// now.
+    pub fn plan_start(&self, key: &str, program: &Path, has_names: bool) -> StartPlan {
         let launch = self.open_record(key);
         let known = launch.as_ref().map(|launch| launch.record.known);
         let installed = fs::metadata(program).and_then(|found| found.modified());
         let installed = installed.ok().map(since_1970);
-        match (
-            Known::start(known, since_1970(SystemTime::now()), installed),
-            launch,
-        ) {
-            (Start::LeftAlone(why), _) => KnownLaunch::LeftAlone(why),
-            (Start::Anew, _) | (_, None) => KnownLaunch::Nothing,
-            (start, Some(launch)) => {
-                // It can be used even if its time cannot be set.
-                Self::touch(&launch.file).ok();
-                match start {
-                    Start::More => KnownLaunch::Incomplete(launch),
-                    _ => KnownLaunch::Profile(launch),
-                }
-            }
-        }
+        let start = Known::start(known, since_1970(SystemTime::now()), installed);
+        StartPlan::of(start, launch, |launch| {
+            // It can be used even if its time cannot be set.
+            Self::touch(&launch.file).ok();
+            has_names.then(|| launch.look()).flatten()
+        })
     }
 
     /// The record with this [`LearnedPack::key`]. None if there is none, or if it is damaged. It does not count as used.
@@ -971,22 +973,22 @@ mod tests {
             .expect("room");
     }
 
-    fn use_of(packs: &LearnedPacks) -> KnownLaunch {
-        packs.use_launch(A, Path::new("/none"))
+    fn plan_of(packs: &LearnedPacks) -> StartPlan {
+        packs.plan_start(A, Path::new("/none"), false)
     }
 
     #[test]
     fn what_is_observed_adds_to_what_is_known() {
         let (_dir, packs) = packs();
-        assert!(matches!(use_of(&packs), KnownLaunch::Nothing));
+        assert!(matches!(plan_of(&packs), StartPlan::Observe));
         let large = ("0", SMALL * 4);
         keep(&packs, true, &observed(&[large]));
-        let KnownLaunch::Incomplete(known) = use_of(&packs) else {
+        let StartPlan::ReplayAndObserve(known, _) = plan_of(&packs) else {
             panic!("one look is not enough");
         };
         assert_eq!(known.profile().expect("whole").files().len(), 1);
         keep(&packs, false, &observed(&[large, ("1", PAGE)]));
-        let KnownLaunch::Profile(known) = use_of(&packs) else {
+        let StartPlan::Replay(known, _) = plan_of(&packs) else {
             panic!("nothing more comes");
         };
         let profile = known.profile().expect("whole");
@@ -1049,9 +1051,9 @@ mod tests {
         // Another launch has written a record meanwhile.
         let more = NextLaunch::RecordsMore { own: 1 << 30 };
         assert_eq!(note(&first, more, Some((7, SMALL))), start(SMALL - 1, 1));
-        assert!(matches!(use_of(&packs), KnownLaunch::Profile(_)));
+        assert!(matches!(plan_of(&packs), StartPlan::Replay(..)));
         assert_eq!(note(&used(), more, Some((7, SMALL))), start(7, SMALL));
-        assert!(matches!(use_of(&packs), KnownLaunch::Incomplete(_)));
+        assert!(matches!(plan_of(&packs), StartPlan::ReplayAndObserve(..)));
         // What cannot be read goes.
         let path = packs.path.join(format!("{A}.record"));
         let bytes = fs::read(&path).expect("kept");
@@ -1074,12 +1076,14 @@ mod tests {
         let installed = |at| file.set_modified(at).expect("ours");
         installed(SystemTime::now() - Duration::from_secs(5));
         keep(&packs, true, &observed(&[("0", 1)]));
-        let small = KnownLaunch::LeftAlone(LeftAlone::Small);
-        let found = packs.use_launch(A, &program);
-        assert_eq!(format!("{found:?}"), format!("{small:?}"));
+        let found = packs.plan_start(A, &program, false);
+        assert!(
+            matches!(found, StartPlan::LeaveAlone(LeftAlone::Small)),
+            "{found:?}"
+        );
         installed(SystemTime::now() + Duration::from_secs(5));
-        let found = packs.use_launch(A, &program);
-        assert!(matches!(found, KnownLaunch::Nothing), "{found:?}");
+        let found = packs.plan_start(A, &program, false);
+        assert!(matches!(found, StartPlan::Observe), "{found:?}");
     }
 
     #[test]

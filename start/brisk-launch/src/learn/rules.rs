@@ -1,9 +1,14 @@
 //! Decides when a start is observed, when what is known is replayed, and when a program is left alone.
 //!
-//! The rules work on one value, [`Known`]: facts go in, the next value comes out. [`learned_packs`](super::learned_packs) finds
+//! The rules work on one value, [`Known`]: facts go in, the next value comes out. [`LearnedPacks`](crate::LearnedPacks) finds
 //! the facts and keeps the value in the record of a launch.
+//!
+//! Of a launch from an image, the server sees each request, so one look is exact. For such launches, [`Lesson`] decides.
 
 use std::time::Duration;
+
+/// How long a launch is observed or recorded, or its replay watched: what a program asks for later depends on its user.
+pub const LAUNCH: Duration = Duration::from_secs(15);
 
 /// How many starts in a row are observed at most.
 const MOST_LOOKS: u32 = 3;
@@ -17,7 +22,10 @@ const MORE_OF_KNOWN: u64 = 8;
 
 /// How many starts one profile is made from at most. It is made anew then: otherwise, that of a program which asks for other
 /// things each time would grow for ever.
-pub const MOST_RUNS: u32 = 8;
+const MOST_RUNS: u32 = 8;
+
+/// The pack of an image is made again if a launch missed more than one page for so many pages in the pack.
+const STRAYED: u64 = 10;
 
 /// A launch that reads less is left alone: what it waits for is over before a replay could begin.
 pub const SMALL: u64 = 2 << 20;
@@ -55,6 +63,7 @@ pub enum State {
 /// What is known of a launch, without its profile. Times are since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Known {
+    /// What brisk does at the next starts.
     pub state: State,
     /// How many starts were observed since the profile was begun. With none, it is begun anew.
     pub looks: u32,
@@ -73,6 +82,7 @@ pub enum Start {
     More,
     /// What is known is replayed.
     Replays,
+    /// Nothing.
     LeftAlone(LeftAlone),
 }
 
@@ -83,8 +93,9 @@ pub struct Look {
     pub is_anew: bool,
     /// Whether nothing was missed.
     pub is_whole: bool,
-    /// Pages that are known, and how many of them this start has added.
+    /// Pages that are known.
     pub pages: u64,
+    /// How many of them this start has added.
     pub added: u64,
     /// Bytes that the launch reads at least.
     pub bytes: u64,
@@ -99,8 +110,9 @@ pub struct Found {
     pub are_others: bool,
     /// Bytes that the program has read by itself.
     pub own: u64,
-    /// Bytes that are known, and of how many starts.
+    /// Bytes that are known.
     pub bytes: u64,
+    /// Of how many starts.
     pub runs: u32,
 }
 
@@ -183,6 +195,63 @@ impl Known {
 
     fn has_waited(self, now: Duration, times: u32) -> bool {
         now.saturating_sub(self.since) >= wait(times)
+    }
+}
+
+/// How a launch of an image was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// Completely: nothing was filled.
+    All,
+    /// Only what was missing in the pack from which memory was filled.
+    Missed,
+}
+
+impl Recorded {
+    /// Whether a recording of `pages` is worth learning from. `in_pack`: how many pages the filled pack has.
+    pub fn is_enough(self, pages: u64, in_pack: u64) -> bool {
+        match self {
+            Self::All => pages > 0,
+            Self::Missed => in_pack > 0 && pages.saturating_mul(STRAYED) > in_pack,
+        }
+    }
+}
+
+/// What is known from earlier launches of an image.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownOfImage {
+    /// How many there were.
+    pub runs: u32,
+    /// How many pages they asked for.
+    pub pages: u64,
+}
+
+/// What a recorded launch of an image changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lesson {
+    /// Make a pack from this launch alone.
+    Make,
+    /// Make a pack from this launch and the earlier ones.
+    Merge,
+    /// Make a pack from the earlier launches and what this one missed.
+    AddMissed,
+    /// Remove the pack. Most of what was missed is read-ahead of the kernel. So the next launch fills
+    /// nothing, is recorded completely, and adds to what is known.
+    RecordAgain,
+    /// Remove everything that is known.
+    Forget,
+}
+
+impl Lesson {
+    /// `pages`: how many pages were recorded.
+    pub fn of(known: Option<KnownOfImage>, recorded: Recorded, pages: u64) -> Self {
+        match (known.filter(|known| known.runs < MOST_RUNS), recorded) {
+            (None, Recorded::All) => Self::Make,
+            (Some(_), Recorded::All) => Self::Merge,
+            (Some(known), Recorded::Missed) if pages <= known.pages => Self::AddMissed,
+            (Some(_), Recorded::Missed) => Self::RecordAgain,
+            (None, Recorded::Missed) => Self::Forget,
+        }
     }
 }
 
@@ -385,6 +454,46 @@ mod tests {
                 }
             }
             assert!(observed <= 24, "{observed}");
+        }
+    }
+
+    #[test]
+    fn a_launch_is_learned_from_if_it_missed_more_than_a_tenth() {
+        for (recorded, pages, in_pack, enough) in [
+            (Recorded::All, 0, 0, false),
+            (Recorded::All, 1, 0, true),
+            (Recorded::Missed, 10, 100, false),
+            (Recorded::Missed, 11, 100, true),
+            (Recorded::Missed, 0, 100, false),
+            (Recorded::Missed, 1, 9, true),
+            // The pack was not usable after all, so the recording is incomplete.
+            (Recorded::Missed, 100, 0, false),
+            (Recorded::Missed, u64::MAX, u64::MAX - 1, true),
+        ] {
+            let found = recorded.is_enough(pages, in_pack);
+            assert_eq!(found, enough, "{recorded:?} {pages} of {in_pack}");
+        }
+    }
+
+    #[test]
+    fn a_launch_makes_adds_to_or_ends_a_pack() {
+        let known = |runs, pages| Some(KnownOfImage { runs, pages });
+        for (known, recorded, pages, lesson) in [
+            (None, Recorded::All, 5, Lesson::Make),
+            (known(1, 100), Recorded::All, 5, Lesson::Merge),
+            (known(7, 100), Recorded::All, 500, Lesson::Merge),
+            // The pack has the most launches that it may have, so this one starts again.
+            (known(8, 100), Recorded::All, 5, Lesson::Make),
+            (known(1, 100), Recorded::Missed, 100, Lesson::AddMissed),
+            (known(1, 100), Recorded::Missed, 101, Lesson::RecordAgain),
+            (known(7, 100), Recorded::Missed, 20, Lesson::AddMissed),
+            (known(8, 100), Recorded::Missed, 20, Lesson::Forget),
+            (known(8, 100), Recorded::Missed, 200, Lesson::Forget),
+            // The profile of the pack is gone or damaged.
+            (None, Recorded::Missed, 20, Lesson::Forget),
+        ] {
+            let found = Lesson::of(known, recorded, pages);
+            assert_eq!(found, lesson, "{known:?} {recorded:?} {pages}");
         }
     }
 }

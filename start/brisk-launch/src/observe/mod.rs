@@ -57,6 +57,7 @@ use self::inputs::Inputs;
 use self::observer::{Observer, start_alarm};
 use self::outside::Outside;
 use self::process_events::ProcessEvents;
+use crate::LAUNCH;
 use crate::error::{Action, Cause, Error, Result};
 use crate::learn::learned_packs::LearnedLaunch;
 use crate::open::open_null;
@@ -93,7 +94,7 @@ impl Observe {
     pub fn new() -> Self {
         Self {
             arguments: Vec::new(),
-            at_most: Duration::from_secs(15),
+            at_most: LAUNCH,
             every_call: false,
             held: Vec::new(),
             known: None,

@@ -8,7 +8,7 @@ use std::path::Path;
 use brisk_image::Image;
 use brisk_image::hot_pack::HotPackWriter;
 use brisk_image::profile::{Origin, Profile};
-use brisk_launch::learn::learning::{Known, Lesson, Recorded};
+use brisk_launch::learn::rules::{KnownOfImage, Lesson, Recorded};
 use brisk_launch::learn::staging::Staging;
 use brisk_launch::sys::process::start_child;
 use brisk_launch::{LearnedLaunch, LearnedPacks};
@@ -59,7 +59,7 @@ pub(crate) fn make(
     launch: Profile,
     staging: &Staging<'_>,
 ) -> Result<Made, Box<dyn Error>> {
-    let known = earlier.as_ref().map(|earlier| Known {
+    let known = earlier.as_ref().map(|earlier| KnownOfImage {
         runs: earlier.runs(),
         pages: pages(earlier),
     });

@@ -1,5 +1,6 @@
 //! Asks a user's sessions for their state, and ends them.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
@@ -332,8 +333,12 @@ fn ended(
     }
     if answer.verb() == b"refused" {
         let said = answer.field(1).map(String::from_utf8_lossy);
-        let said = said.map_or_else(String::new, |said| said.into_owned());
-        return Err(failed(Cause::busy(said)));
+        let cause = Cause::busy(said.map_or_else(String::new, Cow::into_owned));
+        let advice = answer.field(2).and_then(|advice| advice.first().copied());
+        return Err(failed(match advice.and_then(Advice::from_wire) {
+            Some(advice) => cause.advise(advice),
+            None => cause,
+        }));
     }
     if lazy {
         return Ok(SessionEnd::WithLast);

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brisk_launch::learn::learning::Learning;
+use brisk_launch::Learning;
 use brisk_launch::program::Variable;
 
 use super::open_image::SessionImage;

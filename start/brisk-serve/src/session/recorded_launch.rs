@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use brisk_image::profile::{PAGE, Profile, RootKind};
 use brisk_image::{Image, Limits};
 use brisk_launch::error::with_reasons;
-use brisk_launch::learn::learning::{LAUNCH, Recorded};
+use brisk_launch::learn::rules::{LAUNCH, Recorded};
 use brisk_launch::{LearnedPacks, StartReads};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};

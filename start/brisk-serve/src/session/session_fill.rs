@@ -10,7 +10,7 @@ use brisk_image::hot_pack::HotPack;
 use brisk_launch::LearnedPacks;
 use brisk_launch::error::{Cause, Error, Result, with_reasons};
 use brisk_launch::key::Key;
-use brisk_launch::learn::learning::Recorded;
+use brisk_launch::learn::rules::Recorded;
 
 use super::log::say;
 use super::open_image::OpenImage;

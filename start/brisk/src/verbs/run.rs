@@ -16,9 +16,9 @@ use anyhow::{Context, anyhow, bail};
 use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_launch::{
-    BackgroundReplay, ErrorKind, KnownLaunch, LEARNED_LIMIT, LearnedLaunch, LearnedOf,
-    LearnedPacks, Learning, LeftAlone, Observe, Observed, ObservedLaunch, PlainLaunch, Replay,
-    gives_rights, leave_first_process,
+    BackgroundReplay, ErrorKind, LEARNED_LIMIT, LearnedLaunch, LearnedOf, LearnedPacks, Learning,
+    LeftAlone, Observe, Observed, ObservedLaunch, PlainLaunch, Replay, StartPlan, gives_rights,
+    leave_first_process,
 };
 use brisk_serve::{
     Launch, MissingPlace, Notice, RootedLaunch, SeenBy, Session, SessionFill, SessionImage, Trace,
@@ -268,14 +268,17 @@ impl Learned {
 
 /// Does not return if the program starts, unless the program is traced.
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    start(args, |args, located| match audit(args, located)? {
-        Ok(answer) => Ok(answer),
-        Err(error) => Err(located.explain(args, error)),
-    })
+    match args.image_to_audit() {
+        Some(image) => {
+            let located = args.locate(image)?;
+            audit(args, &located)?.map_err(|error| located.explain(args, error))
+        }
+        None => start(args),
+    }
 }
 
 /// An open image, and how its program is started.
-pub struct LocatedImage {
+struct LocatedImage {
     image: Image,
     /// The place that it records for its mount.
     recorded: Option<PathBuf>,
@@ -346,57 +349,16 @@ impl LocatedImage {
     }
 }
 
-/// Starts the program. The program takes the place of brisk, so this does not return then. If the launch is to be compared
-/// with a hot pack, `audit` starts it instead: the code that traces through a mount is large, and few runs need it.
-pub fn start(
-    args: &Args,
-    audit: fn(&Args, &LocatedImage) -> anyhow::Result<Answer>,
-) -> anyhow::Result<Answer> {
+/// Starts the program, which takes the place of brisk, so this does not return then. It audits nothing
+/// ([`Args::image_to_audit`]).
+pub fn start(args: &Args) -> anyhow::Result<Answer> {
     let Some(image) = &args.image else {
         return run_where_it_is(args);
     };
     if image.is_dir() {
         return run_directory(args, image);
     }
-    if let (Some(_), false) = (&args.profile, args.kernel) {
-        bail!(
-            "{}: --profile is for directories, and for an image with --kernel; make a hot pack \
-             with brisk hot --profile, and brisk run fills memory from it",
-            image.display()
-        );
-    }
-    args.refuse_lost_layer()?;
-    if args.profile.is_none() && args.reading.is_given() {
-        bail!("--disk and --budget need --profile, or a directory; leave them out");
-    }
-    if args.kernel {
-        args.verified.refuse_with_kernel(image)?;
-    }
-    if args.verified.is_of_one_image() && !args.surroundings.with.is_empty() {
-        bail!(
-            "--verify roothash=… is about one image, and --with names more; use --verify roothash, which takes the root \
-             hash of each from the file beside it, or --verify key"
-        );
-    }
-    let is_program = || !image.exists() && next_in_path(image.as_os_str()).is_some();
-    let located = LocatedImage::of(args).map_err(|e| {
-        match args.command.is_empty() && (args.auto || is_program()) {
-            true => anyhow!(
-                "{e:#}; to start a program from where it is, name it behind --: brisk run --auto -- {}",
-                typed(std::iter::once(image.as_os_str()).chain(args.arguments.iter().map(OsString::as_os_str)))
-            ),
-            false => e,
-        }
-    })?;
-    if let (true, Some(Some(layer))) = (args.audit, &args.writable) {
-        bail!(
-            "--audit traces the program and keeps nothing in {}; give --writable without a directory, or leave out --audit",
-            shown(layer)
-        );
-    }
-    if args.audit {
-        return audit(args, &located);
-    }
+    let located = args.locate(image)?;
     let result = if args.kernel {
         // Opened before the mount, which may hide it.
         let profile = args
@@ -449,6 +411,54 @@ fn typed<'a>(words: impl Iterator<Item = &'a OsStr>) -> String {
 }
 
 impl Args {
+    /// The image whose launch is only compared with a hot pack. The code that traces through a mount is large, and few runs need
+    /// it, so only `brisk-tools` has it.
+    pub fn image_to_audit(&self) -> Option<&Path> {
+        let image = self.image.as_deref().filter(|_| self.audit);
+        image.filter(|image| !image.is_dir())
+    }
+
+    /// Opens the image, if the options fit together.
+    fn locate(&self, image: &Path) -> anyhow::Result<LocatedImage> {
+        if let (Some(_), false) = (&self.profile, self.kernel) {
+            bail!(
+                "{}: --profile is for directories, and for an image with --kernel; make a hot pack \
+                 with brisk hot --profile, and brisk run fills memory from it",
+                image.display()
+            );
+        }
+        self.refuse_lost_layer()?;
+        if self.profile.is_none() && self.reading.is_given() {
+            bail!("--disk and --budget need --profile, or a directory; leave them out");
+        }
+        if self.kernel {
+            self.verified.refuse_with_kernel(image)?;
+        }
+        if self.verified.is_of_one_image() && !self.surroundings.with.is_empty() {
+            bail!(
+                "--verify roothash=… is about one image, and --with names more; use --verify roothash, which takes the root \
+                 hash of each from the file beside it, or --verify key"
+            );
+        }
+        let is_program = || !image.exists() && next_in_path(image.as_os_str()).is_some();
+        let located = LocatedImage::of(self).map_err(|e| {
+            match self.command.is_empty() && (self.auto || is_program()) {
+                true => anyhow!(
+                    "{e:#}; to start a program from where it is, name it behind --: brisk run --auto -- {}",
+                    typed(std::iter::once(image.as_os_str()).chain(self.arguments.iter().map(OsString::as_os_str)))
+                ),
+                false => e,
+            }
+        })?;
+        if let (true, Some(Some(layer))) = (self.audit, &self.writable) {
+            bail!(
+                "--audit traces the program and keeps nothing in {}; give --writable without a directory, or leave out --audit",
+                shown(layer)
+            );
+        }
+        Ok(located)
+    }
+
     /// A directory behind `--writable` without an equals sign would be an argument of the image's program, and what the program
     /// writes would be lost.
     fn refuse_lost_layer(&self) -> anyhow::Result<()> {
@@ -577,50 +587,43 @@ fn learn_or_replay(args: &Args, launch: &DirectLaunch, learned: Learned) -> anyh
     let Some(learning) = learning(args) else {
         match launch.exec()? {}
     };
-    let known = LearnedPacks::open(&learning.packs).and_then(|packs| {
+    // In another root directory, the names are others.
+    let has_names = matches!(launch, DirectLaunch::Plain(_)) && !args.reading.is_given();
+    let planned = LearnedPacks::open(&learning.packs).and_then(|packs| {
         let key = match &learned.tree {
             Some(tree) => packs.key_of_directory(tree, &learned.parts),
             None => packs.key_of_launch(&learned.parts),
-        };
-        key.map(|key| (packs.use_launch(&key, &learned.program), packs, key))
+        }?;
+        let plan = packs.plan_start(&key, &learned.program, has_names);
+        Ok((plan, packs, key))
     });
-    let (known, packs, key) = match known {
-        Ok(known) => known,
+    let (plan, packs, key) = match planned {
+        Ok(planned) => planned,
         Err(error) => {
             tell_unlearned(args, &error);
             match launch.exec()? {}
         }
     };
-    let (known, is_learning) = match known {
-        KnownLaunch::Profile(known) => (Some(Arc::new(known)), false),
-        KnownLaunch::Incomplete(known) => (Some(Arc::new(known)), true),
-        KnownLaunch::LeftAlone(why) => {
+    let (known, look, is_learning) = match plan {
+        StartPlan::Replay(known, look) => (Some(Arc::new(known)), look, false),
+        StartPlan::ReplayAndObserve(known, look) => (Some(Arc::new(known)), look, true),
+        StartPlan::Observe => (None, None, true),
+        StartPlan::LeaveAlone(_) | StartPlan::InMemory => {
             if args.verbose {
-                let why = match why {
-                    LeftAlone::Short => {
-                        "the disk gives all that this program reads in so short a time"
+                say(match plan {
+                    StartPlan::LeaveAlone(LeftAlone::Short) => {
+                        "the disk gives all that this program reads in so short a time that a replay gains nothing; brisk auto \
+                         forget has it observed again"
                     }
-                    _ => "this program reads so little",
-                };
-                say(&format!(
-                    "{why} that a replay gains nothing; brisk auto forget has it observed again"
-                ));
+                    StartPlan::LeaveAlone(_) => {
+                        "this program reads so little that a replay gains nothing; brisk auto forget has it observed again"
+                    }
+                    _ => "what this program reads seems to be in memory; nothing is replayed",
+                });
             }
             match launch.exec()? {}
         }
-        _ => (None, true),
     };
-    // Beside a program that finds all in memory, another process would only take the processor from it. In another root
-    // directory, the names are others.
-    let has_sample = matches!(launch, DirectLaunch::Plain(_)) && !args.reading.is_given();
-    let look = known.as_ref().filter(|_| has_sample);
-    let look = look.and_then(|known| known.look());
-    if look.is_some_and(|look| look.is_in_memory) {
-        if args.verbose {
-            say("what this program reads seems to be in memory; nothing is replayed");
-        }
-        match launch.exec()? {}
-    }
     if let Some(known) = &known {
         let known = Arc::clone(known);
         let mut background = match is_learning {

@@ -236,7 +236,9 @@ impl State {
         };
         match ended {
             Some(Err(cause)) => {
-                return Ok(vec![b"refused".to_vec(), cause.to_string().into_bytes()]);
+                let mut answer = vec![b"refused".to_vec(), cause.to_string().into_bytes()];
+                answer.extend(cause.advice().map(|advice| vec![advice.to_wire()]));
+                return Ok(answer);
             }
             // Only the programs that use the mount keep it now, or another mount namespace that has a copy.
             Some(Ok(())) => {
