@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::byte_source::within_files;
-use crate::executor;
+use crate::read_pool;
 use crate::waiting_read::{LARGEST, WaitingRead};
 use crate::{ByteSource, Mapping};
 
@@ -21,8 +21,7 @@ use crate::{ByteSource, Mapping};
 /// * A read of a [`Mapping`] is a copy.
 /// * A read of a [`File`] is first a system call that returns what is in memory and does not wait (`preadv2`
 ///   with `RWF_NOWAIT`). Only for the rest does the file use `io_uring` (with the feature `io-uring`, where
-///   the system allows it) or another thread. Under [`block_on`](crate::block_on) the thread's own `io_uring`
-///   reads the rest, and the thread waits for it.
+///   the system allows it) or another thread.
 ///
 /// A read that ends at once allocates nothing and wakes no thread. Synchronous code reads the same file
 /// through [`ByteSource`].
@@ -39,8 +38,9 @@ use crate::{ByteSource, Mapping};
 ///     file.read_at(0, &mut magic).await?;
 ///     Ok::<_, std::io::Error>(magic)
 /// };
-/// // Or any other executor.
-/// assert_eq!(&brisk_io::block_on(read)?, b"\x7fELF");
+/// // Any executor runs it.
+/// let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// assert_eq!(&runtime.block_on(read)?, b"\x7fELF");
 /// # Ok(())
 /// # }
 /// ```
@@ -115,7 +115,7 @@ impl AsyncFile {
 
     /// Never reads inline, so that tests can rely on others doing the reads.
     #[cfg(test)]
-    pub(crate) fn always_wait(self) -> Self {
+    fn always_wait(self) -> Self {
         if let Source::File { inline, .. } = &self.source {
             inline.store(false, Ordering::Relaxed);
         }
@@ -337,7 +337,7 @@ impl AsyncFile {
                 None => {
                     let at = offset.saturating_add(unfinished.done as u64);
                     let read = WaitingRead::new(file, at, buf.len() - unfinished.done);
-                    executor::start(&read)?;
+                    read_pool::submit(Arc::clone(&read))?;
                     self.waited.fetch_add(1, Ordering::Relaxed);
                     unfinished.read.insert(read)
                 }

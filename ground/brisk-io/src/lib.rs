@@ -8,7 +8,7 @@ bytes. This crate has all ways behind a few calls, and chooses between them:
 |---|---|
 | a large part of a file, as one slice | [`load`]: chooses the way by what the program [needs](Need), and says which [`Strategy`] it used and why |
 | positioned reads from a file, a [`Mapping`], a slice or a [`Window`] of another source | the trait [`ByteSource`] |
-| many small parts of a file, in an asynchronous program | [`AsyncFile`]: answers at once what is in memory. [`block_on`] runs such a program on a thread that waits for the disk itself |
+| many small parts of a file, in an asynchronous program | [`AsyncFile`]: answers at once what is in memory |
 | the kernel to read parts of files ahead | [`Prefetch`]. [`plan_extents`] decides in which pieces, by what the disk [charges](Charge), and [`measure_charge`] measures that |
 | to borrow records of a file that others append to | [`AppendOnlyMapping`] |
 | what a forked child must not share with its parent | [`PerProcess`], [`UnsharedFile`] |
@@ -82,7 +82,6 @@ cfg_if::cfg_if! {
         mod coarse_clock;
         mod cpu_features;
         mod disk_charge;
-        mod executor;
         mod extents;
         mod filesystem;
         mod immutable_file;
@@ -121,7 +120,6 @@ cfg_if::cfg_if! {
         pub use coarse_clock::{coarse_milliseconds, coarse_seconds};
         pub use cpu_features::cpu_features;
         pub use disk_charge::measure_charge;
-        pub use executor::block_on;
         pub use extents::{Charge, DiskReads, Extent, plan_extents};
         pub use filesystem::Filesystem;
         pub use immutable_file::ImmutableFile;

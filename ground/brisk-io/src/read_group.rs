@@ -133,10 +133,6 @@ impl ReadGroup {
     pub(crate) fn is_wanted(&self) -> bool {
         self.reads.iter().any(|read| read.is_wanted())
     }
-
-    pub(crate) fn reads(&self) -> &[Arc<WaitingRead>] {
-        &self.reads
-    }
 }
 
 /// The bytes. Fewer at the end of the file.

@@ -29,15 +29,6 @@ pub(crate) fn submit(read: Arc<WaitingRead>) -> io::Result<()> {
     POOL.submit(read)
 }
 
-/// Gives a thread a read that another thread has started and left. If there is no thread, the read fails.
-pub(crate) fn submit_again(read: Arc<WaitingRead>) {
-    if read.is_wanted()
-        && let Err(e) = POOL.submit(Arc::clone(&read))
-    {
-        wake_all(read.finish(Err(e)));
-    }
-}
-
 static POOL: Pool = Pool {
     queue: Mutex::new(Queue {
         reads: VecDeque::new(),
@@ -145,7 +136,7 @@ impl Pool {
         };
         loop {
             reads.begin(self.take(reads.room()));
-            if reads.enter(true).is_err() {
+            if reads.enter().is_err() {
                 break;
             }
             wake_all(reads.finish());

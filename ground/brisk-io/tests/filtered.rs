@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 
 use brisk_io::{AsyncFile, ByteSource, ImmutableFile, Need, Strategy, load_as};
-use refuse::{Refused, always, refuse, refuse_inline};
+use refuse::{Refused, always, refuse};
 
 fn file() -> File {
     let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
@@ -110,28 +110,4 @@ fn reads_that_may_not_wait_are_refused_once() {
         assert_eq!((counts.inline, counts.waited, counts.refused), (0, 3, 1));
         assert_eq!(ByteSource::size(&file).unwrap(), 300_000);
     });
-}
-
-#[test]
-fn a_thread_whose_ring_is_taken_away_has_others_read() {
-    // A ring can be made and tried, but waiting for it is refused (`IORING_ENTER_GETEVENTS`).
-    let wait = Refused {
-        call: libc::SYS_io_uring_enter,
-        bits: Some((3, 1)),
-    };
-    for refused in [wait, always(libc::SYS_io_uring_setup)] {
-        filtered(move || {
-            refuse(&[refused]);
-            refuse_inline();
-            let file = AsyncFile::new(file());
-            for _ in 0..2 {
-                brisk_io::block_on(async {
-                    let mut buf = [0; 100];
-                    assert_eq!(file.read_at(1000, &mut buf).await.unwrap(), 100);
-                    assert_eq!(buf, [7; 100]);
-                });
-            }
-            assert_eq!(file.counts().waited, 2);
-        });
-    }
 }

@@ -1,11 +1,9 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
 use std::task::Waker;
 
 use crate::read_group::ReadGroup;
-use crate::waiting_read::WaitingRead;
 
 /// Fails, because this build has no io_uring.
 pub(crate) fn transfer(_: &File, _: u64, _: &mut [u8], _: usize) -> io::Result<()> {
@@ -42,19 +40,11 @@ impl RingReads {
         match self.0 {}
     }
 
-    pub(crate) fn enter(&mut self, _: bool) -> io::Result<()> {
+    pub(crate) fn enter(&mut self) -> io::Result<()> {
         match self.0 {}
     }
 
     pub(crate) fn finish(&mut self) -> Vec<Waker> {
-        match self.0 {}
-    }
-
-    pub(crate) fn is_own(&self) -> bool {
-        match self.0 {}
-    }
-
-    pub(crate) fn leave(&mut self) -> Vec<Arc<WaitingRead>> {
         match self.0 {}
     }
 

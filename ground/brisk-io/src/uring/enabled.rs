@@ -2,9 +2,9 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 
-use io_uring::{opcode, squeue, types};
+use io_uring::{IoUring, opcode, squeue, types};
 
-use super::ring::{self, OwnRing};
+use super::ring;
 use crate::transfer::{PIECE, ended_early};
 
 /// Reads in progress at once.
@@ -97,8 +97,8 @@ pub(crate) fn transfer(file: &File, start: u64, buf: &mut [u8], needed: usize) -
 ///
 /// Ends the process if that fails although it worked before. Submitted reads cannot be taken back, and if
 /// this returned or unwound, the kernel would write to memory that may belong to something else by then.
-fn hand_over_and_wait(ring: &OwnRing) {
-    if let Err(e) = ring::hand_over_and_wait(ring, 1) {
+fn hand_over_and_wait(ring: &IoUring) {
+    if let Err(e) = ring::hand_over_and_wait(ring) {
         // There is no other place to say so, and perhaps nobody listens.
         writeln!(
             io::stderr(),

@@ -1,57 +1,6 @@
 use std::io;
-use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
 
 use io_uring::{Builder, IoUring, Probe, opcode, squeue};
-
-use crate::maker::Maker;
-
-/// A ring that only the process that made it uses and unmaps.
-///
-/// A forked child has a copy of this, but the kernel does not give it the ring's memory (`dontfork`). By the time that
-/// the child drops its copy, these addresses may hold something else, and the number of the descriptor may belong to
-/// another file. So a child leaves both alone: it keeps a descriptor until it ends.
-pub(super) struct OwnRing {
-    ring: ManuallyDrop<IoUring>,
-    maker: Maker,
-}
-
-impl OwnRing {
-    fn new(ring: IoUring) -> Self {
-        Self {
-            ring: ManuallyDrop::new(ring),
-            maker: Maker::this_process(),
-        }
-    }
-
-    /// Whether this process made it, and not one from which this was forked.
-    pub(super) fn is_own(&self) -> bool {
-        self.maker.is_this_process()
-    }
-}
-
-impl Deref for OwnRing {
-    type Target = IoUring;
-
-    fn deref(&self) -> &IoUring {
-        &self.ring
-    }
-}
-
-impl DerefMut for OwnRing {
-    fn deref_mut(&mut self) -> &mut IoUring {
-        &mut self.ring
-    }
-}
-
-impl Drop for OwnRing {
-    fn drop(&mut self) {
-        if self.is_own() {
-            // SAFETY: `drop` runs once, and nothing uses `ring` after it.
-            unsafe { ManuallyDrop::drop(&mut self.ring) };
-        }
-    }
-}
 
 /// A ring for this many reads at once, which this process may use.
 ///
@@ -59,14 +8,14 @@ impl Drop for OwnRing {
 ///
 /// `Unsupported` if the kernel, its settings, or a filter of system calls refuse `io_uring`, and before Linux
 /// 5.6, whose rings cannot read.
-pub(super) fn make(entries: u32) -> io::Result<OwnRing> {
+pub(super) fn make(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     // Otherwise a forked child would submit its own addresses as those of this process.
     build(builder.dontfork(), entries)
 }
 
 /// The same, with the settings of `builder`.
-pub(super) fn build(builder: &Builder<squeue::Entry>, entries: u32) -> io::Result<OwnRing> {
+pub(super) fn build(builder: &Builder<squeue::Entry>, entries: u32) -> io::Result<IoUring> {
     let ring = builder.build(entries).map_err(refused)?;
     let mut probe = Probe::new();
     match ring.submitter().register_probe(&mut probe) {
@@ -82,17 +31,17 @@ pub(super) fn build(builder: &Builder<squeue::Entry>, entries: u32) -> io::Resul
     }
     // A filter may let a process make rings but not use them. Nothing is queued yet.
     ring.submit().map_err(refused)?;
-    Ok(OwnRing::new(ring))
+    Ok(ring)
 }
 
-/// Submits what is queued to the kernel, and waits until this many reads have completed, or the kernel wants
-/// to be asked again.
+/// Submits what is queued to the kernel, and waits until a read has completed, or the kernel wants to be asked
+/// again.
 ///
 /// # Errors
 ///
 /// If the kernel accepts nothing any more. It goes on with what it has accepted before.
-pub(super) fn hand_over_and_wait(ring: &OwnRing, ended: usize) -> io::Result<()> {
-    match ring.submit_and_wait(ended) {
+pub(super) fn hand_over_and_wait(ring: &IoUring) -> io::Result<()> {
+    match ring.submit_and_wait(1) {
         Err(e)
             if !matches!(
                 e.raw_os_error(),

@@ -6,9 +6,8 @@ use std::task::Waker;
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::ring::{self, OwnRing};
+use super::ring;
 use crate::read_group::ReadGroup;
-use crate::waiting_read::WaitingRead;
 
 /// Reads in progress at once.
 const DEPTH: usize = 64;
@@ -29,7 +28,7 @@ impl Alarm {
 
 /// Gives groups of reads to the kernel, several at once, and waits for all of them in one thread.
 pub(crate) struct RingReads {
-    ring: OwnRing,
+    ring: IoUring,
     alarm: Alarm,
     /// Where the kernel writes when the alarm rings. Nothing else ever uses it, because the kernel may write
     /// at any time.
@@ -73,7 +72,7 @@ impl RingReads {
         Ok(reads)
     }
 
-    /// Wakes [`turn`](Self::turn) wherever it waits.
+    /// Ends the wait of [`enter`](Self::enter).
     pub(crate) fn alarm(&self) -> Alarm {
         self.alarm.clone()
     }
@@ -100,25 +99,17 @@ impl RingReads {
         }
     }
 
-    /// Makes the kernel start the reads. With `wait`, also waits until a read has completed or the alarm
-    /// rang. This wakes nobody yet.
+    /// Makes the kernel start the reads, and waits until one has completed or the alarm rang. This wakes
+    /// nobody yet.
     ///
     /// # Errors
     ///
     /// If the kernel accepts nothing any more.
-    pub(crate) fn enter(&mut self, wait: bool) -> io::Result<()> {
-        if let Some(e) = self.broken.take() {
-            return Err(e);
+    pub(crate) fn enter(&mut self) -> io::Result<()> {
+        match self.broken.take() {
+            Some(e) => Err(e),
+            None => ring::hand_over_and_wait(&self.ring),
         }
-        match wait || !self.is_idle() {
-            true => ring::hand_over_and_wait(&self.ring, usize::from(wait)),
-            false => Ok(()),
-        }
-    }
-
-    /// Whether nothing is being read.
-    fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.reads.iter().all(Option::is_none)
     }
 
     /// Finishes reads that have completed, and continues those that need more. Returns whom to wake.
@@ -138,20 +129,6 @@ impl RingReads {
             }
         }
         woken
-    }
-
-    /// Whether it belongs to this process, and not to the one from which this was forked.
-    pub(crate) fn is_own(&self) -> bool {
-        self.ring.is_own()
-    }
-
-    /// The unfinished reads that somebody waits for, so that other threads do them: the thread that made them
-    /// will not come back soon. What the kernel reads meanwhile is dropped.
-    pub(crate) fn leave(&mut self) -> Vec<Arc<WaitingRead>> {
-        let waiting = std::mem::take(&mut self.waiting);
-        let under_way = self.reads.iter().flatten().map(|read| &read.group);
-        let reads = waiting.iter().chain(under_way).flat_map(ReadGroup::reads);
-        reads.filter(|read| read.is_wanted()).cloned().collect()
     }
 
     /// Everything that was not read, because nothing more can be read.

@@ -11,11 +11,6 @@ pub const fn always(call: libc::c_long) -> Refused {
     Refused { call, bits: None }
 }
 
-/// Refuses, in this thread, reads that must not wait. So other threads read everything.
-pub fn refuse_inline() {
-    refuse(&[always(libc::SYS_preadv2)]);
-}
-
 /// Makes the kernel answer `EPERM` to these system calls of this thread, from now on.
 pub fn refuse(calls: &[Refused]) {
     let step = |code: u32, k: u32, skip: u8| libc::sock_filter {

@@ -309,7 +309,6 @@ impl ReadsLab {
             (Reader::InThread, What::Mixed, State::Warm),
             (Reader::Pread, What::Mixed, State::Warm),
             (Reader::Queued, What::Deep, State::Cold),
-            (Reader::QueuedHere, What::Deep, State::Cold),
             (Reader::Threads, What::Deep, State::Cold),
         ];
         rows.extend(more.map(|(reader, what, state)| Setting {

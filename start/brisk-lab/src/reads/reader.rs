@@ -42,7 +42,6 @@ pub enum Reader {
     Tokio,
     Whole,
     Queued,
-    QueuedHere,
     Threads,
     /// A way that only earlier versions had. Their results have rows of it, which are not shown.
     #[serde(other)]
@@ -125,7 +124,6 @@ impl Reader {
         let all = Self::IN_TURN.iter();
         match self {
             Self::Queued => "async-file, all at once",
-            Self::QueuedHere => "async-file, all at once, block_on",
             Self::Threads => "pread in threads",
             one => {
                 let mut known = all.filter(|(reader, ..)| *reader == one);
@@ -277,8 +275,8 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().build()
 }
 
-/// Reads all positions of the file at `path`, one after the other. [`Reader::Queued`], [`Reader::QueuedHere`]
-/// and [`Reader::Threads`] keep `depth` reads in progress.
+/// Reads all positions of the file at `path`, one after the other. [`Reader::Queued`] and
+/// [`Reader::Threads`] keep `depth` reads in progress.
 pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io::Result<Done> {
     let begun = Instant::now();
     let file = File::open(path)?;
@@ -378,10 +376,6 @@ pub fn run(reader: Reader, path: &Path, places: Places<'_>, depth: usize) -> io:
         Reader::Queued => {
             let runtime = runtime()?;
             runtime.block_on(queued(AsyncFile::new(file), places, begun, depth))
-        }
-        Reader::QueuedHere => {
-            let read = queued(AsyncFile::new(file), places, begun, depth);
-            brisk_io::block_on(read)
         }
         Reader::Threads => threads(&file, places, begun, depth),
         Reader::Gone => Err(io::ErrorKind::Unsupported.into()),
@@ -700,10 +694,7 @@ mod tests {
             rounds: 2,
         };
         let all = Reader::IN_TURN.map(|(reader, ..)| reader);
-        for reader in all
-            .into_iter()
-            .chain([Reader::Queued, Reader::QueuedHere, Reader::Threads])
-        {
+        for reader in all.into_iter().chain([Reader::Queued, Reader::Threads]) {
             let done = run(reader, file.path(), places, 3).unwrap();
             assert_eq!(
                 done.sum,

@@ -238,18 +238,13 @@ fn answers(results: &ReadsResults) -> Vec<Answer> {
         ),
     ];
     let mut queue = Vec::new();
-    for (reader, name) in [
-        (Reader::Queued, "AsyncFile"),
-        (Reader::QueuedHere, "AsyncFile in block_on"),
-    ] {
-        let ours = results.nanoseconds(deep(reader));
-        for (peer, theirs) in &theirs {
-            if let Some(ratio) = Ratio::of_medians(&ours, theirs, rng) {
-                queue.push(format!(
-                    "{name} takes {} of the time of {peer}.",
-                    interval(ratio)
-                ));
-            }
+    let ours = results.nanoseconds(deep(Reader::Queued));
+    for (peer, theirs) in &theirs {
+        if let Some(ratio) = Ratio::of_medians(&ours, theirs, rng) {
+            queue.push(format!(
+                "AsyncFile takes {} of the time of {peer}.",
+                interval(ratio)
+            ));
         }
     }
     let answers = [
@@ -411,8 +406,7 @@ pub fn draw(page: &mut Page, results: &ReadsResults) {
                 | Reader::AsyncMapping
                 | Reader::AsyncFile
                 | Reader::SyncFace
-                | Reader::Queued
-                | Reader::QueuedHere => Whose::Brisk,
+                | Reader::Queued => Whose::Brisk,
                 Reader::Memcpy | Reader::AsyncMemcpy => Whose::Own,
                 _ => Whose::Rival,
             },
