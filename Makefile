@@ -8,7 +8,7 @@ PROFILE ?= release
 BRISK = target/$(PROFILE:dev=debug)/brisk
 
 # Features that are off by default and have tests of their own.
-EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/json,brisk-http/reqwest-middleware,$\
+EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/json,$\
 brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-objects/uuid
 
 .PHONY: all starters compiler smoke smoke-tested demo check test conformance bench figures launches proxy-figures index-figures objects-figures fuzz torture torture-cache trust sanitize install install-system uninstall deps clean

@@ -42,7 +42,6 @@ All are off by default.
 | `reqwest` | `Client`: reqwest with rustls below the layer, with retries, redirects that are cached hop by hop, a bound for each host, and progress |
 | `blocking` | `BlockingClient`, for programs without a runtime. It starts one only when a request is sent |
 | `json` | `WholeBody::json`: values of serde from bodies in JSON |
-| `reqwest-middleware` | `CacheMiddleware`, the layer as a middleware of that crate |
 
 # Rules
 
@@ -104,8 +103,6 @@ mod head;
 mod invalidation;
 #[cfg(feature = "tower")]
 mod layer;
-#[cfg(feature = "reqwest-middleware")]
-mod middleware;
 mod options;
 mod overrides;
 mod policy;
@@ -140,8 +137,6 @@ pub use layer::{
     FetchErrorKind, RequestBody, ResponseFuture, TableAnswer, TableError, TableInput, TableOf,
     TableOptions, TableSource, Upstream, WholeBody,
 };
-#[cfg(feature = "reqwest-middleware")]
-pub use middleware::{CacheMiddleware, MiddlewareError};
 pub use options::{Heuristic, Mode, Options};
 pub use overrides::{Override, Overrides};
 pub use policy::{Policy, Times};

@@ -1,4 +1,4 @@
-//! The client: redirects, retries, bounds, progress, TLS, and its blocking and middleware faces.
+//! The client: redirects, retries, bounds, progress, TLS, and its blocking face.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,8 +7,7 @@ use std::time::Duration;
 use crate::origin::{Origin, response};
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{
-    CacheLayer, CacheMiddleware, Client, ClientBuilder, FetchError, FetchErrorKind, Options,
-    ProgressStep, ResponseUrl, Retries,
+    Client, ClientBuilder, FetchError, FetchErrorKind, Options, ProgressStep, ResponseUrl, Retries,
 };
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, Version};
@@ -143,6 +142,8 @@ async fn what_is_idempotent_is_sent_again() {
             .body(body.into())
             .unwrap();
         let answer = client.send(request).await.unwrap();
+        let last = origin.asked().pop().unwrap();
+        assert_eq!((&last.method, &last.body[..]), (&method, body.as_bytes()));
         assert_eq!(
             (answer.status().as_u16(), origin.take_count()),
             (503, count),
@@ -396,60 +397,5 @@ async fn child_that_trusts_a_file() {
     for _ in 0..2 {
         assert_eq!(text(client.get(&url).await.unwrap()).await, "safe");
         client.idle().await;
-    }
-}
-
-#[tokio::test]
-async fn the_cache_is_a_middleware_of_reqwest_middleware() {
-    let origin = Origin::start(|asked| async move {
-        match asked.method {
-            Method::POST => response(200, &[], asked.body),
-            _ => response(
-                200,
-                &[("cache-control", "max-age=60")],
-                format!("{}", asked.number),
-            ),
-        }
-    })
-    .await;
-    let stage = Stage::new();
-    let layer = CacheLayer::build(stage.cache(), Options::private()).finish();
-    // The crate's own client is made by hand, because no process-wide provider of TLS is installed.
-    let below = Stage::plain_client();
-    let client = reqwest_middleware::ClientBuilder::new(below.clone())
-        .with(CacheMiddleware::new(&layer, below))
-        .build();
-    let url = origin.url("/a?b=c");
-    for (expected, status) in [
-        ("0", "brisk; fwd=uri-miss; fwd-status=200; ttl=60; stored"),
-        ("0", "brisk; hit; ttl=60"),
-    ] {
-        let got = client.get(&url).send().await.unwrap();
-        assert_eq!(got.headers()["cache-status"], status);
-        assert_eq!(got.url().as_str(), url);
-        assert_eq!(got.text().await.unwrap(), expected);
-        layer.idle().await;
-    }
-    let posted = client.post(&url).body("a body").send().await.unwrap();
-    assert_eq!(posted.text().await.unwrap(), "a body");
-    assert_eq!(
-        client.get(&url).send().await.unwrap().text().await.unwrap(),
-        "2"
-    );
-    drop(origin);
-    let e = client.get("http://localhost:1/").send().await.unwrap_err();
-    assert!(e.is_middleware(), "{e}");
-}
-
-impl Stage {
-    fn plain_client() -> reqwest::Client {
-        let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-        let tls = tokio_rustls::rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(tokio_rustls::rustls::RootCertStore::empty())
-            .with_no_client_auth();
-        let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
-        builder.tls_backend_preconfigured(tls).build().unwrap()
     }
 }

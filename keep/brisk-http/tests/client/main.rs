@@ -1,4 +1,4 @@
-//! The client over reqwest, and what it gives: bodies, tables, its blocking face and the middleware.
+//! The client over reqwest, and what it gives: bodies, tables, and its blocking face.
 
 mod asynchronous;
 mod blocking;
