@@ -5,6 +5,7 @@
 //! texts begin with, as a number. Fences lie side by side. Many of them have fences of their own, and so on: a search touches
 //! one or two groups of each level, and one or two groups of rows.
 
+use std::io;
 use std::iter::successors;
 use std::ops::Range;
 
@@ -64,11 +65,11 @@ impl Fences {
 
     /// The rows among which a text is, if any row has it. `part` gives bytes of the fences, or stops the search.
     #[inline]
-    pub(crate) fn narrow<'v, E>(
+    pub(crate) fn narrow<'v>(
         &self,
         wanted: &[u8],
-        mut part: impl FnMut(Range<usize>) -> Result<&'v [u8], E>,
-    ) -> Result<Range<usize>, E> {
+        mut part: impl FnMut(Range<usize>) -> io::Result<&'v [u8]>,
+    ) -> io::Result<Range<usize>> {
         // Of a text that does not begin as all others do, any rows will do: none of them has it.
         let wanted = fence(wanted, self.shared);
         let mut among = 0..usize::MAX;
@@ -111,16 +112,14 @@ pub(crate) fn shared(first: &[u8], last: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
 
     use twox_hash::XxHash3_64;
 
     use super::*;
 
     fn narrowed(fences: &Fences, bytes: &[u8], wanted: &[u8]) -> Range<usize> {
-        let part = |range: Range<usize>| Ok::<_, Infallible>(bytes.get(range).unwrap());
-        let Ok(range) = fences.narrow(wanted, part);
-        range
+        let part = |range: Range<usize>| Ok(bytes.get(range).unwrap());
+        fences.narrow(wanted, part).unwrap()
     }
 
     #[test]

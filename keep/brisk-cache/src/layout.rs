@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zerocopy::byteorder::{self, BigEndian, LittleEndian};
 
 use crate::fingerprint::{OFFSET, fold};
-use crate::{FlatTable, LargeTable, Text};
+use crate::{FlatTable, Text};
 
 /// A type whose layout is known to the compiler: a number that changes with the names, the order and the types of its fields.
 ///
@@ -148,12 +148,7 @@ impl<T: Layout + ToOwned + ?Sized> Layout for Cow<'_, T> {
     const LAYOUT: u64 = T::LAYOUT;
 }
 
-/// The same bytes are a flat table and a large one.
 impl<R: Layout> Layout for FlatTable<'_, R> {
-    const LAYOUT: u64 = layout_of_fields(&[("table", R::LAYOUT)]);
-}
-
-impl<R: Layout> Layout for LargeTable<'_, R> {
     const LAYOUT: u64 = layout_of_fields(&[("table", R::LAYOUT)]);
 }
 

@@ -75,7 +75,7 @@ None is on by default.
 * `tokio`: [`AsyncCache`] answers hits at once, on the task that asks, and takes a thread only for what may wait. Other
   executors have [`Cache::get_at_once`].
 * `rkyv`: [`Cache::archives`] keeps archives of a program's own types, as the crate rkyv makes them. They are always
-  checked. A look-up in a long archive takes as long as its check; [`LargeTable`] takes as long as its look-ups.
+  checked. A look-up in a long archive takes as long as its check; [`FlatTable`] takes as long as its look-ups.
 
 # What this crate does not do
 
@@ -128,7 +128,6 @@ mod index;
 mod insertion;
 mod inspection;
 mod known_damage;
-mod large_table;
 mod layout;
 mod lock;
 mod locked;
@@ -179,7 +178,6 @@ pub use inspection::{
     Damage, DataFile, Explanation, FoundRecord, FoundSegment, FoundSlot, IndexMark, Inspection,
     LayoutStat, LedgerSummary, Outcome, Summary, Verification,
 };
-pub use large_table::LargeTable;
 #[doc(hidden)]
 pub use layout::layout_of_fields;
 pub use layout::{Layout, fingerprint_of};

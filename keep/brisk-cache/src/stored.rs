@@ -4,14 +4,13 @@ use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-use crate::{About, Cache, FlatTable, Hit, LargeTable, Layout, ValueParts};
+use crate::{About, Cache, FlatTable, Hit, Layout, ValueParts};
 
 /// A layout of values, of which a view can be had without a parse and without a copy.
 ///
 /// A value that was inserted with another fingerprint is a miss, so older and newer programs share a directory.
-/// [`FlatTable`](crate::FlatTable) is a layout to build on, and [`LargeTable`](crate::LargeTable) one for long values. Their
-/// fingerprints are those of their rows, which derive [`Layout`](crate::Layout): a row with other fields, or with its fields in
-/// another order, is a miss.
+/// [`FlatTable`](crate::FlatTable) is a layout to build on. Its fingerprint is that of its rows, which derive
+/// [`Layout`](crate::Layout): a row with other fields, or with its fields in another order, is a miss.
 ///
 /// # Example
 ///
@@ -40,7 +39,7 @@ use crate::{About, Cache, FlatTable, Hit, LargeTable, Layout, ValueParts};
 /// cache.insert_stored::<Versions>(b"package", &table.finish_sorted(|row| row.name)?, 0)?;
 /// let hit = cache.get_stored::<Versions>(b"package")?.expect("it was inserted");
 /// let versions = hit.view()?;
-/// let found = versions.find("1.1", |row| row.name).expect("it is there");
+/// let found = versions.find("1.1", |row| row.name)?.expect("it is there");
 /// assert_eq!(found.size, 11);
 /// # Ok(())
 /// # }
@@ -62,7 +61,7 @@ use crate::{About, Cache, FlatTable, Hit, LargeTable, Layout, ValueParts};
 ///     type View<'a> = FlatTable<'a, Version>;
 ///
 ///     fn view(bytes: &[u8]) -> Option<Self::View<'_>> {
-///         FlatTable::view(bytes)
+///         FlatTable::view(bytes.into()).ok()?
 ///     }
 /// }
 /// ```
@@ -80,7 +79,7 @@ pub trait Stored {
     /// The view of a value that may not be checked yet. By default it is that of the whole value, which this checks.
     ///
     /// A layout of long values gives a view that asks for parts when it is looked at, as a
-    /// [`LargeTable`](crate::LargeTable) does. Then a look checks only the chunks that it touches, and `view` is
+    /// [`FlatTable`](crate::FlatTable) does. Then a look checks only the chunks that it touches, and `view` is
     /// `Self::view_parts(bytes.into()).ok()?`.
     ///
     /// # Errors
@@ -99,23 +98,11 @@ where
     type View<'a> = FlatTable<'a, R>;
 
     fn view(bytes: &[u8]) -> Option<FlatTable<'_, R>> {
-        FlatTable::view(bytes)
-    }
-}
-
-impl<R> Stored for LargeTable<'static, R>
-where
-    R: FromBytes + Immutable + KnownLayout + Layout + Unaligned + 'static,
-{
-    const FINGERPRINT: u64 = Self::LAYOUT;
-    type View<'a> = LargeTable<'a, R>;
-
-    fn view(bytes: &[u8]) -> Option<LargeTable<'_, R>> {
         Self::view_parts(bytes.into()).ok()?
     }
 
-    fn view_parts(value: ValueParts<'_>) -> io::Result<Option<LargeTable<'_, R>>> {
-        LargeTable::view(value)
+    fn view_parts(value: ValueParts<'_>) -> io::Result<Option<FlatTable<'_, R>>> {
+        FlatTable::view(value)
     }
 }
 
@@ -259,27 +246,17 @@ mod tests {
         cache
             .insert_stored::<FlatTable<Before>>(b"key", &table.finish(), 0)
             .unwrap();
-        let rows = |row: &Before| (row.width.get(), row.height.get());
         let found = cache.get_stored::<FlatTable<Before>>(b"key").unwrap();
-        assert_eq!(rows(&found.unwrap().view().unwrap().rows()[0]), (2, 3));
-        // The same bytes, of which only what is looked at is checked.
-        let found = cache.get_stored::<LargeTable<Before>>(b"key").unwrap();
         let found = found.unwrap();
-        let row = found.view().unwrap().row(0).unwrap();
-        assert_eq!(rows(row.unwrap()), (2, 3));
+        let row = found.view().unwrap().row(0).unwrap().unwrap();
+        assert_eq!((row.width.get(), row.height.get()), (2, 3));
         assert!(
             cache
                 .get_stored::<FlatTable<After>>(b"key")
                 .unwrap()
                 .is_none()
         );
-        assert!(
-            cache
-                .get_stored::<LargeTable<After>>(b"key")
-                .unwrap()
-                .is_none()
-        );
-        assert_eq!(cache.counts().unknown, 2);
+        assert_eq!(cache.counts().unknown, 1);
     }
 
     #[test]

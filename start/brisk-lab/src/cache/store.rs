@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use brisk_cache::{About, Cache, CacheOptions, Durability, LargeTable, ValueParts};
+use brisk_cache::{About, Cache, CacheOptions, Durability, FlatTable, ValueParts};
 
 use super::data::{Hex, Key, Row, flat_table};
 
@@ -95,7 +95,7 @@ pub const OWN: [StoreKind; 4] = [
 
 /// The number beside a name in a flat table, of which only what is touched is checked.
 fn number_beside(value: ValueParts<'_>, name: &str) -> Result<Option<u64>> {
-    let table = LargeTable::<Row>::view(value)?.context("the value is no table")?;
+    let table = FlatTable::<Row>::view(value)?.context("the value is no table")?;
     let row = table.find(name, |row| row.name)?;
     Ok(row.map(|row| row.number.get()))
 }
