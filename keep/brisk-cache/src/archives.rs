@@ -157,7 +157,7 @@ impl<'c, K: AsRef<[u8]> + ?Sized, T: StoredArchive> Archives<'c, K, T> {
             Ok((stored, || ArchivedHit::unstored(archive, self.about)))
         };
         let fetch = || made(fetch()?);
-        self.cache.find_or_make(key.as_ref(), find, |_| true, fetch)
+        self.cache.find_or_make(key.as_ref(), find, fetch)
     }
 
     /// Removes the value of a key, of whatever layout it is: see [`Cache::remove`].

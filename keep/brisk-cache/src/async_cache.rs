@@ -159,47 +159,24 @@ impl AsyncCache {
         F: Future<Output = Result<Vec<u8>, E>>,
         E: From<io::Error>,
     {
-        self.get_or_renew_with(key, about, |_| true, fetch).await
-    }
-
-    /// Like [`AsyncCache::get_or_insert_with`], for values that can be stale: see [`Cache::get_or_renew_with`].
-    ///
-    /// # Errors
-    ///
-    /// As [`AsyncCache::get_or_insert_with`].
-    pub async fn get_or_renew_with<F, E>(
-        &self,
-        key: &[u8],
-        about: About,
-        is_fresh: impl Fn(&Hit) -> bool,
-        fetch: impl FnOnce() -> F,
-    ) -> Result<Hit, E>
-    where
-        F: Future<Output = Result<Vec<u8>, E>>,
-        E: From<io::Error>,
-    {
-        let stale = match self.get(key).await? {
-            Some(hit) if is_fresh(&hit) => return Ok(hit),
-            stale => stale,
-        };
+        if let Some(hit) = self.get(key).await? {
+            return Ok(hit);
+        }
         let mut turn = self.queue(key).await?;
         let flight = loop {
             let waiting = match turn {
                 Ok(flight) => break flight,
                 Err(waiting) => waiting,
             };
-            if let Some(stale) = stale {
-                return Ok(stale);
-            }
             turn = self.wait(key, waiting, true).await?;
             if turn.is_err()
-                && let Some(hit) = self.get(key).await?.filter(|hit| is_fresh(hit))
+                && let Some(hit) = self.get(key).await?
             {
                 return Ok(hit);
             }
         };
         // Another may have fetched it just before this one's turn.
-        if let Some(hit) = self.get(key).await?.filter(|hit| is_fresh(hit)) {
+        if let Some(hit) = self.get(key).await? {
             return Ok(hit);
         }
         let value = inside(fetch()).await?;

@@ -217,54 +217,31 @@ impl Cache {
         about: About,
         fetch: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<Hit, E> {
-        self.get_or_renew_with(key, about, |_| true, fetch)
-    }
-
-    /// Like [`Cache::get_or_insert_with`], for values that can be stale. `is_fresh` says whether a value that was found
-    /// will do. Who finds a stale one while another fetches takes the stale one and does not wait.
-    ///
-    /// # Errors
-    ///
-    /// As [`Cache::get_or_insert_with`].
-    pub fn get_or_renew_with<E: From<io::Error>>(
-        &self,
-        key: &[u8],
-        about: About,
-        is_fresh: impl Fn(&Hit) -> bool,
-        fetch: impl FnOnce() -> Result<Vec<u8>, E>,
-    ) -> Result<Hit, E> {
         let make = || {
             let value = fetch()?;
             let stored = self.insert(key, &value, about);
             Ok((stored, || unstored(value, about)))
         };
-        self.find_or_make(key, || self.get(key), is_fresh, make)
+        self.find_or_make(key, || self.get(key), make)
     }
 
-    /// What `find` finds under a key, if it is fresh. Otherwise one at a time runs `make`, which fetches a value and stores
-    /// it. It returns what came of storing, and what gives the value if it was not stored.
+    /// What `find` finds under a key. If that is nothing, one at a time runs `make`, which fetches a value and stores it. It
+    /// returns what came of storing, and what gives the value if it was not stored.
     pub(crate) fn find_or_make<V, U: FnOnce() -> V, E: From<io::Error>>(
         &self,
         key: &[u8],
         find: impl Fn() -> io::Result<Option<V>>,
-        is_fresh: impl Fn(&V) -> bool,
         make: impl FnOnce() -> Result<(io::Result<()>, U), E>,
     ) -> Result<V, E> {
-        let stale = match find()? {
-            Some(found) if is_fresh(&found) => return Ok(found),
-            stale => stale,
-        };
-        let find_fresh = || Ok(find()?.filter(|found| is_fresh(found)));
-        let flight = match flight::flight(&self.store, key, stale.is_none(), find_fresh)? {
+        if let Some(found) = find()? {
+            return Ok(found);
+        }
+        let flight = match flight::flight(&self.store, key, &find)? {
             Turn::Own { flight } => flight,
             Turn::Found(found) => return Ok(found),
-            Turn::Other => match stale {
-                Some(found) => return Ok(found),
-                None => return Err(E::from(io::ErrorKind::WouldBlock.into())),
-            },
         };
         // Another may have fetched it just before this one's turn.
-        if let Some(found) = find_fresh()? {
+        if let Some(found) = find()? {
             return Ok(found);
         }
         let (stored, unstored) = flight.fetch(make)?;

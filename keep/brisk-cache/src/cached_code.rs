@@ -178,11 +178,6 @@ impl CachedCode {
         &self.loaded
     }
 
-    /// Like [`CachedCode::loaded`], to keep or to [release](Loaded::release).
-    pub fn into_loaded(self) -> Loaded {
-        self.loaded
-    }
-
     /// The entry's file, and the range of the code in it, which starts at a multiple of 64 KiB. For a caller that maps
     /// it in its own way. Nobody may write it.
     pub fn file(&self) -> (&File, Range<u64>) {

@@ -40,8 +40,6 @@ pub(crate) enum Turn<V> {
     Own { flight: Flight },
     /// Nobody: this was found while the caller waited.
     Found(V),
-    /// Another one does, and the caller does not want to wait.
-    Other,
 }
 
 /// An open file with which the right to fetch a key can be asked for.
@@ -112,7 +110,6 @@ pub(crate) fn queue(store: &Store, key: &[u8]) -> io::Result<Queued> {
 pub(crate) fn flight<V>(
     store: &Store,
     key: &[u8],
-    wait: bool,
     find: impl Fn() -> io::Result<Option<V>>,
 ) -> io::Result<Turn<V>> {
     let mut queued = queue(store, key)?;
@@ -123,9 +120,6 @@ pub(crate) fn flight<V>(
             Ok(flight) => return Ok(Turn::Own { flight }),
             Err(queued) => queued,
         };
-        if !wait {
-            return Ok(Turn::Other);
-        }
         if queued.has_news(store, key, Patience::Wait)?
             && let Some(found) = find()?
         {

@@ -72,14 +72,13 @@ proves that locks work there.
 None is on by default.
 
 * `bytes`: [`Hit::into_bytes`] and [`Hit::part_bytes`] give `bytes::Bytes` that pin the mapping and copy nothing.
-* `tokio`: [`AsyncCache`] answers hits at once, on the task that asks, and takes a thread only for what may wait. Other
-  executors have [`Cache::get_at_once`].
+* `tokio`: [`AsyncCache`] answers hits at once, on the task that asks, and takes a thread only for what may wait.
 * `rkyv`: [`Cache::archives`] keeps archives of a program's own types, as the crate rkyv makes them. They are always
   checked. A look-up in a long archive takes as long as its check; [`FlatTable`] takes as long as its look-ups.
 
 # What this crate does not do
 
-* Know when a value is stale: see [`Cache::get_or_renew_with`].
+* Know when a value is stale: `brisk-http` knows it of HTTP responses.
 * Keep what must not be lost: it is a cache, and evicts.
 * Interpret values. [`About::fingerprint`] says which layout one has, and [`Stored`] gives a view of it. [`Layout`] computes the
   fingerprint of a type from its fields.

@@ -178,36 +178,6 @@ async fn fetches_inside_of_fetches_do_not_wait_for_each_other() {
 }
 
 #[tokio::test(flavor = "current_thread")]
-async fn a_stale_value_is_taken_while_another_fetches() {
-    let home = home();
-    let cache = open(home.path());
-    let about = About::default();
-    cache.insert(b"key", b"stale", about).await.unwrap();
-    let is_fresh = |hit: &Hit| hit.bytes().is_ok_and(|bytes| bytes == b"fresh");
-    let (go_on, may_go_on) = oneshot::channel::<()>();
-    let (began, begun) = oneshot::channel();
-    let renewing = {
-        let cache = cache.clone();
-        tokio::spawn(async move {
-            let fetch = || async move {
-                began.send(()).unwrap();
-                may_go_on.await.unwrap();
-                io::Result::Ok(b"fresh".to_vec())
-            };
-            cache
-                .get_or_renew_with(b"key", about, is_fresh, fetch)
-                .await
-        })
-    };
-    begun.await.unwrap();
-    let never = async || -> io::Result<Vec<u8>> { panic!("another fetches") };
-    let hit = cache.get_or_renew_with(b"key", about, is_fresh, never);
-    assert_eq!(hit.await.unwrap().bytes().unwrap(), b"stale");
-    go_on.send(()).unwrap();
-    assert_eq!(renewing.await.unwrap().unwrap().bytes().unwrap(), b"fresh");
-}
-
-#[tokio::test(flavor = "current_thread")]
 async fn a_fetch_that_fails_stores_nothing_and_what_cannot_be_stored_is_returned() {
     let home = home();
     let options = CacheOptions::new().limit(6 << 20).segment_len(1 << 20);

@@ -282,38 +282,6 @@ fn two_processes_that_fetch_each_others_keys_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_stale_value_is_taken_while_another_fetches() {
-    let home = home();
-    let cache = open(&home, LONG);
-    cache.insert(b"key", b"stale", About::default()).unwrap();
-    let is_fresh = |hit: &brisk_cache::Hit| hit.bytes().is_ok_and(|bytes| bytes == b"fresh");
-    thread::scope(|scope| {
-        let (mut told, mut writer) = io::pipe().unwrap();
-        let (cache, is_fresh) = (&cache, &is_fresh);
-        scope.spawn(move || {
-            let hit = cache.get_or_renew_with(b"key", About::default(), is_fresh, || {
-                tell(&mut writer);
-                thread::sleep(Duration::from_millis(300));
-                io::Result::Ok(b"fresh".to_vec())
-            });
-            assert_eq!(hit.unwrap().bytes().unwrap(), b"fresh");
-        });
-        told.read_exact(&mut [0]).unwrap();
-        let started = Instant::now();
-        let never = || -> io::Result<Vec<u8>> { panic!("another fetches") };
-        let hit = cache
-            .get_or_renew_with(b"key", About::default(), is_fresh, never)
-            .unwrap();
-        assert_eq!(hit.bytes().unwrap(), b"stale");
-        assert!(started.elapsed() < Duration::from_millis(250));
-    });
-    assert_eq!(
-        cache.get(b"key").unwrap().unwrap().bytes().unwrap(),
-        b"fresh"
-    );
-}
-
-#[test]
 fn a_fetch_that_fails_stores_nothing_and_the_next_one_tries() {
     let home = home();
     let cache = open(&home, LONG);
