@@ -46,7 +46,7 @@ impl Charge {
 
     /// The largest gap between two ranges that is worth reading: reading it takes no longer than another
     /// operation.
-    pub fn bridged(&self) -> u64 {
+    pub(crate) fn bridged(&self) -> u64 {
         self.bytes_per_second.get() / self.operations_per_second
     }
 }

@@ -124,7 +124,7 @@ cfg_if::cfg_if! {
         pub use filesystem::Filesystem;
         pub use immutable_file::ImmutableFile;
         pub use large_pages::{LARGE_PAGE, cache_in_large_pages};
-        pub use load::{Loaded, Release, load, load_as};
+        pub use load::{Loaded, load};
         pub use load_source::LoadSource;
         pub use mapping::{ImmutableMapping, Mapping};
         pub use need::{Form, Need, Touch};
@@ -140,11 +140,12 @@ cfg_if::cfg_if! {
         pub use transfer::{DIRECT_ALIGNMENT, open_direct, read_at_least};
         pub use unshared_file::UnsharedFile;
 
-        /// Aids for measurements: they prove that a cache is cold or warm, and try what the kernel allows.
+        /// Aids for measurements: they prove that a cache is cold or warm, load by a given strategy, and try what the kernel allows.
         ///
         /// Programs that only read files do not need them.
         pub mod measure {
             pub use crate::disk_charge::MEASURED_LEN;
+            pub use crate::load::load_as;
             pub use crate::kernel_calls::{try_cachestat, try_io_uring, try_nowait};
             pub use crate::page_cache::{evict_and_prove, prove_warm};
         }

@@ -31,18 +31,6 @@ pub struct Loaded {
     refused: Vec<(Strategy, io::Error)>,
 }
 
-/// How to give back the memory of [`Loaded`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Release {
-    /// At once, in this thread, like dropping it.
-    Unmap,
-    /// Never, because the process ends soon and the kernel then frees it.
-    SkipAtExit,
-    /// At once. This many threads first give back the pages.
-    InParallel(usize),
-}
-
 impl Loaded {
     /// The bytes.
     #[inline]
@@ -81,15 +69,6 @@ impl Loaded {
     #[inline]
     pub fn check(&self) -> io::Result<()> {
         self.region.check()
-    }
-
-    /// Gives the memory back.
-    pub fn release(self, how: Release) {
-        match how {
-            Release::Unmap => drop(self),
-            Release::SkipAtExit => std::mem::forget(self),
-            Release::InParallel(threads) => self.region.release_in_parallel(threads),
-        }
     }
 }
 

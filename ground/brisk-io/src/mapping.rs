@@ -100,16 +100,6 @@ impl Mapping {
     pub fn release(&self) -> io::Result<()> {
         self.0.advise(Advice::LinuxDontNeed)
     }
-
-    /// Tells the kernel that reads will be scattered, so that it reads nothing ahead around a fault.
-    pub fn advise_random(&self) -> io::Result<()> {
-        self.0.advise(Advice::Random)
-    }
-
-    /// Tells the kernel that reads go from start to end.
-    pub fn advise_sequential(&self) -> io::Result<()> {
-        self.0.advise(Advice::Sequential)
-    }
 }
 
 impl ByteSource for Mapping {
@@ -198,8 +188,6 @@ mod tests {
         file.write_all(&bytes).unwrap();
         let mapping = immutable(&file, 0..10_001).unwrap();
         assert_eq!(mapping.as_slice(), bytes);
-        mapping.advise_random().unwrap();
-        mapping.advise_sequential().unwrap();
         mapping.release().unwrap();
         assert_eq!(mapping.as_slice(), bytes);
         let mut buf = [0; 16];
@@ -219,7 +207,6 @@ mod tests {
         assert!(immutable(&file, 0..0).unwrap().as_slice().is_empty());
         let mapping = Mapping::shared(&file).unwrap();
         assert_eq!(mapping.read_bytes_at(0, &mut [0; 4]).unwrap(), 0);
-        mapping.advise_random().unwrap();
         mapping.release().unwrap();
     }
 

@@ -281,30 +281,6 @@ impl Region {
             };
         }
     }
-
-    /// Removes all pages from the page table, in several threads. Patches are lost.
-    pub(crate) fn release_in_parallel(self, threads: usize) {
-        let page = page_size();
-        let piece = self.mapped.div_ceil(threads.max(1)).next_multiple_of(page);
-        std::thread::scope(|scope| {
-            let this = &self;
-            for start in (0..self.mapped).step_by(piece.max(page)) {
-                let len = piece.min(self.mapped - start);
-                let release = move || {
-                    // SAFETY: `start < mapped`, so the result is in the mapping.
-                    let at = unsafe { this.base.add(start) };
-                    // SAFETY: the range is mapped (invariant 1). Pages that are dropped are read from
-                    // the file again if they are touched; nobody borrows them, as `self` was moved here.
-                    // If it fails, `drop` unmaps them all the same.
-                    unsafe { madvise(at.as_ptr().cast(), len, Advice::LinuxDontNeed) }.ok();
-                };
-                // If no thread can be started, `drop` does it.
-                std::thread::Builder::new()
-                    .spawn_scoped(scope, release)
-                    .ok();
-            }
-        });
-    }
 }
 
 impl Drop for Region {

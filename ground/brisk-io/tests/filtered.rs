@@ -9,7 +9,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-use brisk_io::{AsyncFile, ByteSource, ImmutableFile, Need, Strategy, load_as};
+use brisk_io::measure::load_as;
+use brisk_io::{AsyncFile, ByteSource, ImmutableFile, Need, Strategy};
 use refuse::{Refused, always, refuse};
 
 fn file() -> File {

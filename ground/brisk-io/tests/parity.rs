@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use brisk_io::{
-    ByteSource, Form, ImmutableFile, Loaded, Need, Release, Strategy, Touch, evict, load, load_as,
-};
+use brisk_io::measure::load_as;
+use brisk_io::{ByteSource, Form, ImmutableFile, Loaded, Need, Strategy, Touch, evict, load};
 use proptest::prelude::*;
 
 /// A file on a disk.
@@ -62,7 +61,6 @@ proptest! {
         to in 0.0f64..=1.0,
         cold in any::<bool>(),
         need in needs(),
-        release in 0usize..4,
     ) {
         let bytes: Vec<u8> = (0..len).map(|n| (n % 251) as u8 ^ seed).collect();
         let file = file_of(&bytes);
@@ -82,11 +80,6 @@ proptest! {
             if need.form == Form::Patched {
                 let patched = loaded.as_mut_slice().unwrap();
                 patched.iter_mut().for_each(|byte| *byte ^= 0xff);
-            }
-            match release {
-                0 => loaded.release(Release::Unmap),
-                1 => loaded.release(Release::SkipAtExit),
-                threads => loaded.release(Release::InParallel(threads)),
             }
         }
         if cold {

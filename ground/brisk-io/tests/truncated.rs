@@ -9,9 +9,10 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
+use brisk_io::measure::load_as;
 use brisk_io::{
     ByteSource, Form, ImmutableFile, ImmutableMapping, Mapping, Need, Strategy, guard_mappings,
-    load_as, page_size,
+    page_size,
 };
 
 const CASE: &str = "BRISK_TRUNCATED_CASE";

@@ -7,7 +7,8 @@ use std::fs::File;
 use std::path::Path;
 
 use brisk_image::ImageWriter;
-use brisk_io::{Form, ImmutableFile, Need, Strategy, load, load_as};
+use brisk_io::measure::load_as;
+use brisk_io::{Form, ImmutableFile, Need, Strategy, load};
 use looking::Place;
 
 /// Loads parts of `copy` with every strategy, and compares them with `original`. Returns the strategies that

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::thread;
 
 use anyhow::{Context, bail};
-use brisk_io::{Form, Need, Release, Strategy, Touch};
+use brisk_io::{Form, Need, Strategy, Touch};
 use serde::{Deserialize, Serialize};
 
 use super::super::table::megabytes;
@@ -101,18 +101,9 @@ pub enum Giving {
     Unmap,
     /// By the kernel, at the end of the process.
     Skip,
-    /// By one thread for each processor, before the process ends.
+    /// By one thread for each processor, before the process ends. Only earlier versions did that.
+    #[value(skip)]
     Parallel,
-}
-
-impl Giving {
-    pub fn release(self) -> Release {
-        match self {
-            Self::Unmap => Release::Unmap,
-            Self::Skip => Release::SkipAtExit,
-            Self::Parallel => Release::InParallel(processors()),
-        }
-    }
 }
 
 /// How many processors this process may run on.

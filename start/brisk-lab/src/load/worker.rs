@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
-use brisk_io::{ByteSource, ImmutableFile, Loaded, Mapping, guard_mappings, load, load_as};
+use brisk_io::measure::load_as;
+use brisk_io::{ByteSource, ImmutableFile, Loaded, Mapping, guard_mappings, load};
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use serde::{Deserialize, Serialize};
 
-use super::case::{Case, Shape, Way, Who};
+use super::case::{Case, Giving, Shape, Way, Who};
 use super::pages::{self, Grain};
 
 /// How much another thread maps and unmaps while the others fault.
@@ -199,8 +200,9 @@ pub fn run(job: &str) -> Result<()> {
             return Ok(());
         }
         Measured::Seen { mut seen, loaded } => {
-            if let Some(loaded) = loaded {
-                loaded.release(job.case.release.release());
+            match job.case.release {
+                Giving::Skip => std::mem::forget(loaded),
+                Giving::Unmap | Giving::Parallel => drop(loaded),
             }
             seen.released = now();
             Said::Seen(seen)
