@@ -21,7 +21,3 @@ pub(crate) mod writer;
 pub use audit::{Audit, Audited, AuditedFile};
 pub use reader::{FrameReader, HotChecked, HotFile, HotFrame, HotLookUp, HotPack};
 pub use writer::{HotPackWriter, HotSummary, Prefer, WrittenLookUps};
-
-/// Bytes of the header of the section that holds a hot pack behind its image. The pack starts
-/// after it; [`Image::hot_pack_start`](crate::Image::hot_pack_start) is where the header starts.
-pub const SECTION_HEADER: u64 = crate::format::section::HEADER as u64;

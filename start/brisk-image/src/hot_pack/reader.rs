@@ -426,23 +426,6 @@ impl HotPack {
         }
     }
 
-    /// Which files are still those of `origin`, as far as brisk can tell without reading them: all
-    /// or none of an image; in a directory, those with the same length, times and inode number.
-    pub fn current_files(&self, origin: &Origin) -> Result<Vec<bool>> {
-        if let Some(image) = origin.as_image() {
-            let same = self.is_of(image)?;
-            return Ok(vec![same; self.files().len()]);
-        }
-        if self.identity().is_some() {
-            return Ok(vec![false; self.files().len()]);
-        }
-        let current = self.files().map(|file| match origin.open(file.path())? {
-            Some(found) => Ok(found.len() == file.len() && file.stamp() == Some(found.stamp())),
-            None => Ok(false),
-        });
-        current.collect()
-    }
-
     /// Compares an image with the identity, and then decodes every frame, and compares it with the files
     /// of `origin`.
     ///
