@@ -98,6 +98,32 @@ impl Work {
     }
 }
 
+/// The methods of a type with a field `work` that say how it works.
+#[cfg(target_os = "linux")]
+macro_rules! set_work {
+    () => {
+        /// Threads that work; at least one does.
+        #[must_use]
+        pub fn threads(mut self, threads: usize) -> Self {
+            self.work = self.work.threads(threads);
+            self
+        }
+
+        /// Calls `progress` with the bytes that were dealt with since the last call, and ends the work when it returns
+        /// [`ControlFlow::Break`](std::ops::ControlFlow::Break): see [`Work::progress`](crate::Work::progress).
+        #[must_use]
+        pub fn progress(
+            mut self,
+            progress: impl Fn(u64) -> std::ops::ControlFlow<()> + Send + Sync + 'static,
+        ) -> Self {
+            self.work = self.work.progress(progress);
+            self
+        }
+    };
+}
+#[cfg(target_os = "linux")]
+pub(crate) use set_work;
+
 impl Default for Work {
     fn default() -> Self {
         Self {

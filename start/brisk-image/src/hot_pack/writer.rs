@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -25,7 +24,7 @@ use crate::output::{Output, OutputFile, directory_of};
 use crate::profile::origin::{Origin, OriginFile, Stamp};
 use crate::profile::{Asked, PAGE, PageRange, Profile};
 use crate::read::inode_reader::InodeRef;
-use crate::work::Work;
+use crate::work::{Work, set_work};
 
 /// The level of zstd for the table: it is small, and read at every launch.
 const TABLE_LEVEL: u8 = 19;
@@ -188,23 +187,7 @@ impl HotPackWriter {
         self
     }
 
-    /// Threads that read and compress.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.work = self.work.threads(threads);
-        self
-    }
-
-    /// Calls `progress` with the bytes that were dealt with since the last call, and cancels the
-    /// write when it returns [`ControlFlow::Break`]; see [`Work::progress`].
-    #[must_use]
-    pub fn progress(
-        mut self,
-        progress: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static,
-    ) -> Self {
-        self.work = self.work.progress(progress);
-        self
-    }
+    set_work!();
 
     /// The most bytes that a frame decodes to: 4 KiB to 1 MiB, in whole pages. The default is 128
     /// KiB for speed and 1 MiB for size. The first frames have at most 128 KiB, and no frame has

@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
 use std::io;
-use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -35,7 +34,7 @@ use crate::error::{Error, Result};
 use crate::ordered;
 #[cfg(feature = "patterns")]
 use crate::patterns::patterns;
-use crate::work::Work;
+use crate::work::{Work, set_work};
 
 /// Blocks of one file that one thread writes in one go; a longer file is shared among threads.
 const SEGMENT_BLOCKS: usize = 32;
@@ -122,23 +121,7 @@ impl Extractor {
         Self::default()
     }
 
-    /// Threads that decode and write.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.work = self.work.threads(threads);
-        self
-    }
-
-    /// Calls `progress` with the bytes of files that were written since the last call, and cancels
-    /// the extraction when it returns [`ControlFlow::Break`]; see [`Work::progress`].
-    #[must_use]
-    pub fn progress(
-        mut self,
-        progress: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static,
-    ) -> Self {
-        self.work = self.work.progress(progress);
-        self
-    }
+    set_work!();
 
     /// Extracts only what matches one of `lines`, which have the syntax of `.gitignore`, and the
     /// directories on the way there.

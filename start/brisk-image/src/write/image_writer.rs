@@ -1,6 +1,5 @@
 use std::collections::HashSet;
 use std::io::{Seek, Write};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use brisk_io::ByteSource;
@@ -33,7 +32,7 @@ use crate::read::image::Image;
 use crate::read::limits::Limits;
 use crate::tree::{Tree, TreeKind};
 use crate::verity::VerityTree;
-use crate::work::Work;
+use crate::work::{Work, set_work};
 
 /// Images end at a multiple of this, so that every kernel can mount them from a loop device.
 const PADDING: u64 = 4096;
@@ -134,23 +133,7 @@ impl ImageWriter {
         self
     }
 
-    /// Threads that read and compress.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.work = self.work.threads(threads);
-        self
-    }
-
-    /// Calls `progress` with the bytes of files that were dealt with since the last call, and
-    /// cancels the write when it returns [`ControlFlow::Break`]; see [`Work::progress`].
-    #[must_use]
-    pub fn progress(
-        mut self,
-        progress: impl Fn(u64) -> ControlFlow<()> + Send + Sync + 'static,
-    ) -> Self {
-        self.work = self.work.progress(progress);
-        self
-    }
+    set_work!();
 
     /// The time at which the image says that it was made, in seconds since 1970. The default is the
     /// newest modification time in the tree.
