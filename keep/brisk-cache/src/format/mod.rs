@@ -17,39 +17,19 @@ pub(crate) const UNIT: u64 = 64;
 pub(crate) const PAGE: u64 = 64 << 10;
 
 #[cfg(test)]
-mod tests {
-    use std::mem::offset_of;
+#[path = "../../docs/offset_tables.rs"]
+mod offset_tables;
 
+#[cfg(test)]
+mod tests {
+    use super::offset_tables::{rows, table_of};
     use super::slot::Kind;
     use super::{index_header, ledger_state, noted_limit, record, segment_header, slot};
 
     const TEXT: &str = include_str!("../../docs/cache-format.md");
 
-    /// The rows `offset, size, field` of the first table behind the heading.
     fn table(title: &str) -> Vec<(usize, usize, &'static str)> {
-        let from = TEXT.find(&format!("\n## {title}\n")).unwrap();
-        let rows = TEXT[from..]
-            .lines()
-            .skip_while(|line| !line.starts_with("| offset"))
-            .skip(2);
-        rows.take_while(|line| line.starts_with('|'))
-            .map(|line| {
-                let mut cells = line.trim_matches('|').split('|').map(str::trim);
-                let mut next = || cells.next().unwrap();
-                (next().parse().unwrap(), next().parse().unwrap(), next())
-            })
-            .collect()
-    }
-
-    /// The rows of a wire struct, in the order of its fields.
-    macro_rules! rows {
-        ($wire:ty { $($field:ident),* }) => {{
-            let names = [$(stringify!($field)),*];
-            let starts = [$(offset_of!($wire, $field)),*];
-            let ends = starts.iter().skip(1).copied().chain([size_of::<$wire>()]);
-            let rows = names.iter().zip(starts).zip(ends);
-            rows.map(|((name, start), end)| (start, end - start, *name)).collect::<Vec<_>>()
-        }};
+        table_of(TEXT, title)
     }
 
     #[test]

@@ -1,0 +1,1 @@
+../../../docs/offset_tables.rs
