@@ -76,13 +76,9 @@ pub struct CodeCache {
 
 /// Options of a [`CodeCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct CodeCacheOptions {
-    /// The most bytes of all files together. Those that have been unused for the longest time are removed first. A piece
-    /// of code may have a quarter of it.
-    pub limit: u64,
-    /// When to compare the content of an entry with what was stored.
-    pub check: Check,
+    pub(crate) limit: u64,
+    pub(crate) check: Check,
 }
 
 impl Default for CodeCacheOptions {
@@ -101,14 +97,15 @@ impl CodeCacheOptions {
         Self::default()
     }
 
-    /// The most bytes that all files together have.
+    /// The most bytes of all files together. Those that have been unused for the longest time are removed first. A piece
+    /// of code may have a quarter of it.
     #[must_use]
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// When the content of an entry is compared with what was stored.
+    /// When to compare the content of an entry with what was stored.
     #[must_use]
     pub fn check(mut self, check: Check) -> Self {
         self.check = check;

@@ -2,26 +2,15 @@ use std::time::Duration;
 
 /// Options of a [`Cache`](crate::Cache).
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct CacheOptions {
-    /// The most bytes that the files of the cache have together. 1 GiB by default.
-    pub limit: u64,
-    /// How old an entry may be. An older one is a miss. No bound by default.
-    pub max_age: Option<Duration>,
-    /// What survives a loss of power. [`Durability::Relaxed`] by default.
-    pub durability: Durability,
-    /// A use of an entry is noted if the last note, or the entry itself, is older than this. 6 hours by default. In a full
-    /// cache, the first use is noted at once if the entry is in the older half of the files. None: only [`Cache::update_use`](crate::Cache::update_use) notes uses.
-    pub note_use_after: Option<Duration>,
-    /// How long a write waits for another process that is writing. 10 seconds by default.
-    pub write_wait: Duration,
-    /// How long [`Cache::get_or_insert_with`](crate::Cache::get_or_insert_with) waits for another that fetches the same
-    /// key, before it fetches itself. 30 seconds by default.
-    pub fetch_wait: Duration,
-    /// The length of a segment. By default a 32nd of the limit, at least 1 MiB and at most 64 MiB.
-    pub segment_len: Option<u64>,
-    /// A group whose members share the cache with its owner. By default nobody does.
-    pub group: Option<u32>,
+    pub(crate) limit: u64,
+    pub(crate) max_age: Option<Duration>,
+    pub(crate) durability: Durability,
+    pub(crate) note_use_after: Option<Duration>,
+    pub(crate) write_wait: Duration,
+    pub(crate) fetch_wait: Duration,
+    pub(crate) segment_len: Option<u64>,
+    pub(crate) group: Option<u32>,
 }
 
 /// What survives a loss of power. A killed process costs nothing that was inserted before.
@@ -57,56 +46,60 @@ impl CacheOptions {
         Self::default()
     }
 
-    /// The most bytes that the files of the cache have together.
+    /// The most bytes that the files of the cache have together. 1 GiB by default.
     #[must_use]
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// How old an entry may be.
+    /// How old an entry may be. An older one is a miss. No bound by default.
     #[must_use]
     pub fn max_age(mut self, age: Option<Duration>) -> Self {
         self.max_age = age;
         self
     }
 
-    /// What survives a loss of power.
+    /// What survives a loss of power. [`Durability::Relaxed`] by default.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// How old the last note of a use must be before another is made.
+    /// A use of an entry is noted if the last note, or the entry itself, is older than this. 6 hours by default. In a full
+    /// cache, the first use is noted at once if the entry is in the older half of the files.
+    /// None: only [`Cache::update_use`](crate::Cache::update_use) notes uses.
     #[must_use]
     pub fn note_use_after(mut self, age: Option<Duration>) -> Self {
         self.note_use_after = age;
         self
     }
 
-    /// How long a write waits for another process that is writing.
+    /// How long a write waits for another process that is writing. 10 seconds by default.
     #[must_use]
     pub fn write_wait(mut self, wait: Duration) -> Self {
         self.write_wait = wait;
         self
     }
 
-    /// How long to wait for another that fetches the same key.
+    /// How long [`Cache::get_or_insert_with`](crate::Cache::get_or_insert_with) waits for another that fetches the same
+    /// key, before it fetches itself. 30 seconds by default.
     #[must_use]
     pub fn fetch_wait(mut self, wait: Duration) -> Self {
         self.fetch_wait = wait;
         self
     }
 
-    /// The length of a segment, which is rounded up to a multiple of 64 KiB.
+    /// The length of a segment, rounded up to a multiple of 64 KiB. By default a 32nd of the limit, at least 1 MiB and at
+    /// most 64 MiB.
     #[must_use]
     pub fn segment_len(mut self, bytes: u64) -> Self {
         self.segment_len = Some(bytes);
         self
     }
 
-    /// A group whose members share the cache with its owner.
+    /// A group whose members share the cache with its owner. By default nobody does.
     #[must_use]
     pub fn group(mut self, gid: u32) -> Self {
         self.group = Some(gid);

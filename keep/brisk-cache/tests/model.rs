@@ -73,11 +73,12 @@ fn assert_sizes(directory: &Path) {
     }
 }
 
-fn run(seed: u64, options: &CacheOptions, turns: u64, exact: bool) {
+fn run(seed: u64, limit: u64, segment_len: u64, turns: u64, exact: bool) {
+    let options = CacheOptions::new().limit(limit).segment_len(segment_len);
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     // SAFETY: only brisk writes to the directory.
     let mapped = unsafe { Cache::open_mapped(home.path(), options.clone()) }.unwrap();
-    let copied = Cache::open(home.path(), options.clone()).unwrap();
+    let copied = Cache::open(home.path(), options).unwrap();
     let mut numbers = Numbers(seed);
     let mut model: HashMap<u64, Vec<u8>> = HashMap::new();
     let mut buf = Vec::new();
@@ -155,7 +156,7 @@ fn run(seed: u64, options: &CacheOptions, turns: u64, exact: bool) {
     assert!(listed.len() <= model.len());
     let stat = mapped.stat().unwrap();
     assert_eq!(stat.entries, listed.len() as u64);
-    assert!(stat.bytes <= options.limit, "{stat:?}");
+    assert!(stat.bytes <= limit, "{stat:?}");
     assert_eq!((stat.counts.damaged, copied.counts().damaged), (0, 0));
     assert_eq!(stat.unfinished, 0);
     assert_sizes(home.path());
@@ -167,8 +168,7 @@ fn run(seed: u64, options: &CacheOptions, turns: u64, exact: bool) {
 #[test]
 fn a_cache_with_room_is_a_map() {
     for seed in 1..5 {
-        let options = CacheOptions::new().limit(1 << 30).segment_len(4 << 20);
-        run(seed, &options, 3_000, true);
+        run(seed, 1 << 30, 4 << 20, 3_000, true);
     }
 }
 
@@ -176,10 +176,7 @@ fn a_cache_with_room_is_a_map() {
 fn a_full_cache_has_only_what_was_inserted_last_under_a_key() {
     for seed in 1..5 {
         // Rounded up to the largest pages of any machine.
-        let options = CacheOptions::new()
-            .limit(6 << 20)
-            .segment_len((1 << 20) - 12_345);
-        run(seed, &options, 4_000, false);
+        run(seed, 6 << 20, (1 << 20) - 12_345, 4_000, false);
     }
 }
 
