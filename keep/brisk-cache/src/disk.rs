@@ -13,84 +13,53 @@ use crate::directory::{Directory, unnamed_path};
 
 /// Everything that a cache does to its directory. Nothing else in this crate writes.
 ///
-/// Tests have others: one that fails at any call, and one that records the calls, so that every state in which a loss of
-/// power can leave the disk can be made and opened.
+/// Each method does what the disk does. Tests have disks that do other things: one fails at any call, and one records the
+/// calls, so that every state in which a loss of power can leave the disk can be made and opened.
 pub(crate) trait Disk: fmt::Debug + Send + Sync {
-    /// Makes a file, which must not exist, and opens it for reading and writing.
-    fn create(&self, directory: &Directory, name: &str) -> io::Result<File>;
-
-    /// Makes a file without a name, which is gone if this process is killed. None if this filesystem has no such files.
-    fn create_unnamed(&self, directory: &Directory) -> io::Result<Option<File>>;
-
-    /// Gives a file without a name its name, which must be new.
-    fn link(&self, directory: &Directory, file: BorrowedFd<'_>, name: &str) -> io::Result<()>;
-
-    /// Lengthens a file from `from` to `to` bytes, with room on the disk for them.
-    fn reserve(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()>;
-
-    /// Writes all the bytes.
-    fn write(&self, file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> io::Result<()>;
-
-    /// Copies a range of a file to another file.
-    fn copy(
-        &self,
-        from: BorrowedFd<'_>,
-        range: Range<u64>,
-        to: BorrowedFd<'_>,
-        at: u64,
-    ) -> io::Result<()>;
-
-    /// Waits until the contents and the length of a file are on the disk.
-    fn sync(&self, file: BorrowedFd<'_>) -> io::Result<()>;
-
-    /// Gives a file another name, which may belong to another file.
-    fn rename(&self, directory: &Directory, from: &str, to: &str) -> io::Result<()>;
-
-    /// Removes a name. Returns whether it was there.
-    fn remove(&self, directory: &Directory, name: &str) -> io::Result<bool>;
-
-    /// Waits until the names are on the disk.
-    fn sync_names(&self, directory: &Directory) -> io::Result<()>;
-
-    /// Locks a byte of a file, if no other open file has. Returns whether it is locked now.
-    fn try_lock_byte(&self, file: BorrowedFd<'_>, byte: u64) -> io::Result<bool> {
-        brisk_io::try_lock_byte(file, byte)
+    /// What comes before each of the others, but a lock. An error is that of the call.
+    #[inline]
+    fn before(&self) -> io::Result<()> {
+        Ok(())
     }
-}
 
-/// The disk itself.
-#[derive(Debug)]
-pub(crate) struct RealDisk;
-
-impl Disk for RealDisk {
+    /// Makes a file, which must not exist, and opens it for reading and writing.
     fn create(&self, directory: &Directory, name: &str) -> io::Result<File> {
+        self.before()?;
         directory.create(name)
     }
 
+    /// Makes a file without a name, which is gone if this process is killed. None if this filesystem has no such files.
     fn create_unnamed(&self, directory: &Directory) -> io::Result<Option<File>> {
+        self.before()?;
         directory.create_unnamed()
     }
 
+    /// Gives a file without a name its name, which must be new.
     fn link(&self, directory: &Directory, file: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+        self.before()?;
         let path = unnamed_path(file);
         let linked = linkat(CWD, &path, directory.fd(), name, AtFlags::SYMLINK_FOLLOW);
         linked.map_err(|e| directory.told(name, e.into()))
     }
 
+    /// Lengthens a file from `from` to `to` bytes, with room on the disk for them.
     fn reserve(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()> {
+        self.before()?;
         let len = to.saturating_sub(from);
         loop {
             return match fallocate(file, FallocateFlags::empty(), from, len) {
                 Ok(()) => Ok(()),
                 Err(Errno::INTR) => continue,
                 // The filesystem cannot reserve.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(file, from, to),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => RealDisk.write_zeros(file, from, to),
                 Err(e) => Err(e.into()),
             };
         }
     }
 
+    /// Writes all the bytes.
     fn write(&self, file: BorrowedFd<'_>, mut at: u64, mut bytes: &[u8]) -> io::Result<()> {
+        self.before()?;
         while !bytes.is_empty() {
             match pwrite(file, bytes, at) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -105,6 +74,7 @@ impl Disk for RealDisk {
         Ok(())
     }
 
+    /// Copies a range of a file to another file.
     fn copy(
         &self,
         from: BorrowedFd<'_>,
@@ -112,6 +82,7 @@ impl Disk for RealDisk {
         to: BorrowedFd<'_>,
         mut at: u64,
     ) -> io::Result<()> {
+        self.before()?;
         let mut done = range.start;
         while done < range.end {
             // A kernel copies 2 GiB at most.
@@ -121,7 +92,7 @@ impl Disk for RealDisk {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::XDEV | Errno::INVAL) => {
-                    return self.copy_by_hand(from, done..range.end, to, at);
+                    return RealDisk.copy_by_hand(from, done..range.end, to, at);
                 }
                 Err(e) => return Err(e.into()),
             }
@@ -129,16 +100,22 @@ impl Disk for RealDisk {
         Ok(())
     }
 
+    /// Waits until the contents and the length of a file are on the disk.
     fn sync(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.before()?;
         Ok(fdatasync(file)?)
     }
 
+    /// Gives a file another name, which may belong to another file.
     fn rename(&self, directory: &Directory, from: &str, to: &str) -> io::Result<()> {
+        self.before()?;
         let renamed = renameat(directory.fd(), from, directory.fd(), to);
         renamed.map_err(|e| directory.told(to, e.into()))
     }
 
+    /// Removes a name. Returns whether it was there.
     fn remove(&self, directory: &Directory, name: &str) -> io::Result<bool> {
+        self.before()?;
         match unlinkat(directory.fd(), name, AtFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
@@ -146,10 +123,23 @@ impl Disk for RealDisk {
         }
     }
 
+    /// Waits until the names are on the disk.
     fn sync_names(&self, directory: &Directory) -> io::Result<()> {
+        self.before()?;
         directory.sync()
     }
+
+    /// Locks a byte of a file, if no other open file has. Returns whether it is locked now.
+    fn try_lock_byte(&self, file: BorrowedFd<'_>, byte: u64) -> io::Result<bool> {
+        brisk_io::try_lock_byte(file, byte)
+    }
 }
+
+/// The disk itself.
+#[derive(Debug)]
+pub(crate) struct RealDisk;
+
+impl Disk for RealDisk {}
 
 const MOST_COPIED: usize = 1 << 30;
 

@@ -374,8 +374,8 @@ impl<S: Storage> Engine<S> {
         self.rules.overrides.options(url, &self.rules.options)
     }
 
-    /// Looks for a stored response that answers a GET as it is, without asking anybody. Of the request's fields those
-    /// count that select a response, and `Cache-Control`; conditions and ranges do not.
+    /// Looks for a stored response that answers a GET as it is, without asking anybody. Of the request's fields,
+    /// `Cache-Control` and those that select a response count; conditions and ranges do not.
     ///
     /// It makes neither fields nor an answer: a hit allocates what its two look-ups in the storage do, and nothing else if
     /// the URL is in normal form.
@@ -1012,20 +1012,9 @@ impl<S: Storage> Engine<S> {
     ///
     /// Those of the storage. Then nothing, or a body that no policy names, was stored.
     pub fn keep(&self, keep: Keep, body: &[u8]) -> io::Result<Kept> {
-        let Keep {
-            key,
-            request_headers,
-            policy,
-            invalidated,
-            options,
-        } = keep;
-        let policy = match policy.with_body(BodyName::of(body)) {
-            Ok(policy) => policy,
-            Err(refusal) => return Ok(Kept::Refused(refusal)),
-        };
-        let put = |name: &BodyName| self.storage.put_body(&key, name, body);
-        let asked = (&request_headers, invalidated);
-        self.store(&key, asked, &policy, &options, put)
+        self.keep_named(keep, BodyName::of(body), |key, name| {
+            self.storage.put_body(key, name, body)
+        })
     }
 
     /// Like [`keep`](Self::keep), for a body that came piece by piece. `put` stores it under the key that it is given, in

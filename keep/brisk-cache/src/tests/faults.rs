@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -52,8 +51,10 @@ impl FailingDisk {
     fn has_failed(&self) -> bool {
         self.calls.load(Ordering::SeqCst) > self.from.load(Ordering::SeqCst)
     }
+}
 
-    fn call(&self) -> io::Result<()> {
+impl Disk for FailingDisk {
+    fn before(&self) -> io::Result<()> {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
         let from = self.from.load(Ordering::SeqCst);
         if number == from || (self.dead && number > from) {
@@ -61,11 +62,9 @@ impl FailingDisk {
         }
         Ok(())
     }
-}
 
-impl Disk for FailingDisk {
     fn create(&self, directory: &Directory, name: &str) -> io::Result<File> {
-        self.call()?;
+        self.before()?;
         let is_full = self.has_no_segment_left.load(Ordering::SeqCst);
         if is_full && name.ends_with(".segment") {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
@@ -73,56 +72,15 @@ impl Disk for FailingDisk {
         RealDisk.create(directory, name)
     }
 
-    fn create_unnamed(&self, directory: &Directory) -> io::Result<Option<File>> {
-        self.call()?;
-        RealDisk.create_unnamed(directory)
-    }
-
-    fn link(&self, directory: &Directory, file: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-        self.call()?;
-        RealDisk.link(directory, file, name)
-    }
-
-    fn reserve(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()> {
-        self.call()?;
-        RealDisk.reserve(file, from, to)
-    }
-
-    fn write(&self, file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.call()?;
-        RealDisk.write(file, at, bytes)
-    }
-
-    fn copy(
-        &self,
-        from: BorrowedFd<'_>,
-        range: Range<u64>,
-        to: BorrowedFd<'_>,
-        at: u64,
-    ) -> io::Result<()> {
-        self.call()?;
-        RealDisk.copy(from, range, to, at)
-    }
-
     fn sync(&self, _: BorrowedFd<'_>) -> io::Result<()> {
         match self.fails_to_sync.swap(false, Ordering::SeqCst) {
             true => Err(io::Error::from_raw_os_error(libc::EIO)),
-            false => self.call(),
+            false => self.before(),
         }
     }
 
-    fn rename(&self, directory: &Directory, from: &str, to: &str) -> io::Result<()> {
-        self.call()?;
-        RealDisk.rename(directory, from, to)
-    }
-
-    fn remove(&self, directory: &Directory, name: &str) -> io::Result<bool> {
-        self.call()?;
-        RealDisk.remove(directory, name)
-    }
-
     fn sync_names(&self, _: &Directory) -> io::Result<()> {
-        self.call()
+        self.before()
     }
 
     fn try_lock_byte(&self, file: BorrowedFd<'_>, byte: u64) -> io::Result<bool> {

@@ -1,7 +1,6 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -48,38 +47,8 @@ impl Disk for HookedDisk {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn reserve(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()> {
-        RealDisk.reserve(file, from, to)
-    }
-
     fn write(&self, file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.0(Deed::Write(bytes.to_vec()));
         RealDisk.write(file, at, bytes)
-    }
-
-    fn copy(
-        &self,
-        from: BorrowedFd<'_>,
-        range: Range<u64>,
-        to: BorrowedFd<'_>,
-        at: u64,
-    ) -> io::Result<()> {
-        RealDisk.copy(from, range, to, at)
-    }
-
-    fn sync(&self, file: BorrowedFd<'_>) -> io::Result<()> {
-        RealDisk.sync(file)
-    }
-
-    fn rename(&self, directory: &Directory, from: &str, to: &str) -> io::Result<()> {
-        RealDisk.rename(directory, from, to)
-    }
-
-    fn remove(&self, directory: &Directory, name: &str) -> io::Result<bool> {
-        RealDisk.remove(directory, name)
-    }
-
-    fn sync_names(&self, directory: &Directory) -> io::Result<()> {
-        RealDisk.sync_names(directory)
     }
 }

@@ -1,7 +1,6 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -47,15 +46,6 @@ impl WatchingDisk {
         self.freed.load(Ordering::Relaxed)
     }
 
-    fn call(&self) {
-        if self.calls.fetch_add(1, Ordering::Relaxed) == self.wait_at {
-            let reports = self.reports.as_ref().unwrap();
-            reports.send(Message::new(What::Waits, 0, self.wait_at));
-            std::thread::sleep(Duration::from_secs(3600));
-            panic!("nobody killed it");
-        }
-    }
-
     fn note_freed(&self, digest: DigestBytes) {
         self.freed.fetch_add(1, Ordering::Relaxed);
         self.log.note(Event::Freed, digest);
@@ -63,28 +53,18 @@ impl WatchingDisk {
 }
 
 impl Disk for WatchingDisk {
-    fn create(&self, directory: &Directory, name: &str) -> io::Result<File> {
-        self.call();
-        RealDisk.create(directory, name)
-    }
-
-    fn create_unnamed(&self, directory: &Directory) -> io::Result<Option<File>> {
-        self.call();
-        RealDisk.create_unnamed(directory)
-    }
-
-    fn link(&self, directory: &Directory, file: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-        self.call();
-        RealDisk.link(directory, file, name)
-    }
-
-    fn reserve(&self, file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<()> {
-        self.call();
-        RealDisk.reserve(file, from, to)
+    fn before(&self) -> io::Result<()> {
+        if self.calls.fetch_add(1, Ordering::Relaxed) == self.wait_at {
+            let reports = self.reports.as_ref().unwrap();
+            reports.send(Message::new(What::Waits, 0, self.wait_at));
+            std::thread::sleep(Duration::from_secs(3600));
+            panic!("nobody killed it");
+        }
+        Ok(())
     }
 
     fn write(&self, file: BorrowedFd<'_>, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.call();
+        self.before()?;
         let change = SlotChange::of(file, at, bytes)?;
         if let Some(SlotChange(Some(old), new)) = change
             && new != Some(old)
@@ -100,24 +80,8 @@ impl Disk for WatchingDisk {
         Ok(())
     }
 
-    fn copy(
-        &self,
-        from: BorrowedFd<'_>,
-        range: Range<u64>,
-        to: BorrowedFd<'_>,
-        at: u64,
-    ) -> io::Result<()> {
-        self.call();
-        RealDisk.copy(from, range, to, at)
-    }
-
-    fn sync(&self, file: BorrowedFd<'_>) -> io::Result<()> {
-        self.call();
-        RealDisk.sync(file)
-    }
-
     fn rename(&self, directory: &Directory, from: &str, to: &str) -> io::Result<()> {
-        self.call();
+        self.before()?;
         if to == INDEX {
             let new = digests_of(directory, from)?;
             for gone in digests_of(directory, to)?.difference(&new) {
@@ -125,16 +89,6 @@ impl Disk for WatchingDisk {
             }
         }
         RealDisk.rename(directory, from, to)
-    }
-
-    fn remove(&self, directory: &Directory, name: &str) -> io::Result<bool> {
-        self.call();
-        RealDisk.remove(directory, name)
-    }
-
-    fn sync_names(&self, directory: &Directory) -> io::Result<()> {
-        self.call();
-        RealDisk.sync_names(directory)
     }
 }
 
