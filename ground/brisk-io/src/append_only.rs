@@ -47,7 +47,7 @@ impl AppendOnlyMapping {
         Mapping::of(file.as_file(), bytes).map(Self)
     }
 
-    /// Like [`AppendOnlyMapping::of`], for who has just asked for the length of the file: see [`Mapping::within`].
+    /// Maps like [`AppendOnlyMapping::of`], if the caller knows the length of the file: see [`Mapping::within`].
     ///
     /// # Errors
     ///

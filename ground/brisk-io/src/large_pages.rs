@@ -12,8 +12,8 @@ pub const LARGE_PAGE: u64 = 2 << 20;
 
 /// Brings `bytes` of a file, which must have them, into the page cache in pages as large as the system has.
 ///
-/// For whoever writes a file piece by piece: the page cache makes pages as large as the first write or read that it gets of
-/// them, and a reader who maps the file has one fault for each. `bytes` should begin at a multiple of their length, which is
+/// For a program that writes a file piece by piece: the page cache makes a page as large as the first write or read of it,
+/// and a reader that maps the file has one fault for each page. `bytes` should begin at a multiple of their length, which is
 /// at most [`LARGE_PAGE`]. What is in memory already stays as it is. What is only reserved on the disk, or a hole, is not
 /// read.
 ///

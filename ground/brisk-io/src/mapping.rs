@@ -40,8 +40,8 @@ impl Mapping {
         Region::map(file, &bytes, false).map(Self)
     }
 
-    /// Like [`Mapping::of`], for who has just asked for the length of the file: it takes a system call less. If the file
-    /// is shorter than that, it is as if it had been truncated after it was mapped.
+    /// Maps like [`Mapping::of`], with one system call less, if the caller knows the length of the file. A file that is
+    /// shorter than that counts as truncated after it was mapped.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// A cache for programs that run on tokio.
 ///
 /// A hit is answered at once, by the task that asks. Only what may wait goes to a thread that may wait: opening a file
-/// for the first time, writing, and whatever needs a lock. Who waits for another's fetch sleeps, and keeps no thread.
+/// for the first time, writing, and whatever needs a lock. A task that waits for another's fetch sleeps, and keeps no thread.
 ///
 /// A copy of this is cheap, and all are one cache. It needs a runtime with a timer.
 ///

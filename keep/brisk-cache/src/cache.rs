@@ -79,23 +79,29 @@ impl Cache {
         lookup::get(&self.store, key, Patience::Wait, Long::Copy)
     }
 
-    /// Like [`Cache::get`], for who must not wait: it opens no file and takes no lock.
+    /// Looks for the value of a key, and does not wait: it opens no file and takes no lock.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::WouldBlock`] if it would have to: ask [`Cache::get`], on a thread that may wait. That is so for the
-    /// first two answers of a handle, for the first hit in a file, if there is no index yet or another one, if a use is to be
-    /// [noted](CacheOptions::note_use_after), if this handle finds damage for the first time, and with one hit in ten minutes,
-    /// which looks for files that are gone. On filesystems whose files are read and not
-    /// mapped, it is always so. A page that is not in memory makes it wait all the same.
+    /// [`io::ErrorKind::WouldBlock`] if only a call that waits can answer: ask [`Cache::get`], on a thread that may wait. These
+    /// answers have to wait:
+    ///
+    /// * the first two of a handle, and the first hit in a file;
+    /// * if there is no index yet, or another one;
+    /// * if a use is to be [noted](CacheOptions::note_use_after);
+    /// * if this handle finds damage for the first time;
+    /// * one hit in ten minutes, which looks for files that are gone;
+    /// * all, on filesystems whose files brisk reads and does not map.
+    ///
+    /// The call still waits for the disk if a page of a mapping is not in memory.
     #[inline]
     pub fn get_at_once(&self, key: &[u8]) -> io::Result<Option<Hit>> {
         lookup::get(&self.store, key, Patience::AtOnce, Long::Copy)
     }
 
-    /// Like [`Cache::get`], for who passes a long value on piece by piece: one of more than 64 KiB that cannot be borrowed
-    /// is not copied. The hit reads and checks what it is asked for: [`Hit::part_in_file`], and `Hit::part_bytes`. Damage
-    /// of it is an error then, and no miss.
+    /// Looks for the value of a key, to pass it on piece by piece. A value of more than 64 KiB that cannot be borrowed is not
+    /// copied: the hit reads and checks the parts that it is asked for ([`Hit::part_in_file`], `Hit::part_bytes`). A damaged
+    /// part is then an error, and not a miss.
     ///
     /// # Errors
     ///
@@ -104,7 +110,7 @@ impl Cache {
         lookup::get(&self.store, key, Patience::Wait, Long::LeaveUnread)
     }
 
-    /// [`Cache::get_unread`], as [`Cache::get_at_once`] is [`Cache::get`].
+    /// Looks for a value as [`Cache::get_unread`] does, and does not wait.
     ///
     /// # Errors
     ///
@@ -140,7 +146,7 @@ impl Cache {
     }
 
     /// Stores a value under a key if its entry is the one that was found `before`, or if there is still none. Returns
-    /// whether it did. Who changes an entry that others change, too, looks for it again if it did not:
+    /// whether it did. A program that changes an entry that others also change tries again if it did not:
     ///
     /// ```
     /// # use brisk_cache::{About, Cache, CacheOptions};
@@ -166,7 +172,7 @@ impl Cache {
     /// ```
     ///
     /// An entry may count as changed though its value is the same: if it was copied forward before its file went, or if it
-    /// is damaged, which [`Cache::get`] misses. So who gives up after some tries calls [`Cache::insert`].
+    /// is damaged, which [`Cache::get`] misses. After some tries, call [`Cache::insert`].
     ///
     /// # Errors
     ///
@@ -201,9 +207,9 @@ impl Cache {
     /// Looks for the value of a key. If there is none, `fetch` makes one, and it is stored.
     ///
     /// Over all threads and processes, one fetches a key at a time. The others wait until there is a value, at most
-    /// [`CacheOptions::fetch_wait`]; then they fetch, too. One that is killed lets the next one go on at once. Inside of
-    /// a fetch, another one does not wait. Where locks do not work, each fetches. [`CacheCounts::unasked`] counts those who
-    /// fetched though another may have, too.
+    /// [`CacheOptions::fetch_wait`]; then they fetch, too. If the one that fetches is killed, the next one begins at once. A
+    /// fetch inside of a fetch does not wait. Where locks do not work, each fetches. [`CacheCounts::unasked`] counts fetches
+    /// beside which there may have been another.
     ///
     /// A value that cannot be stored, or not be found after that, is returned all the same, and
     /// [counted](CacheCounts::unstored).

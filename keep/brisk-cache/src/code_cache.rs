@@ -16,8 +16,8 @@ use crate::{About, Cache, CacheOptions, CachedCode, CodeKey, Durability, fingerp
 /// For programs that generate code while they run and want to find it again the next time: virtual machines, engines of
 /// WebAssembly or SQL, shader compilers.
 ///
-/// It is a [`Cache`] of which each value has a file of its own, so that it can be mapped by itself, also to be patched, and
-/// can become executable.
+/// It is a [`Cache`] whose values have files of their own. So each can be mapped by itself, also to be patched, and can become
+/// executable.
 ///
 /// # Promises
 ///

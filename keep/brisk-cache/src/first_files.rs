@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 use crate::index::IndexFile;
 use crate::segment::SegmentFile;
 
-/// What a first look has opened, for who asks again.
+/// What a first look has opened, for the second question.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) index: Option<IndexFile>,

@@ -1,7 +1,7 @@
 //! The answer to the first question of a handle, by a few reads.
 //!
 //! A mapping takes longer than several reads: to make it, and to touch its first page. So a program that asks for one
-//! value gets a copy of it. Who asks again has more questions, and gets mappings.
+//! value gets a copy of it. A program that asks again probably asks more often, and gets mappings.
 
 use brisk_io::ByteSource;
 

@@ -295,8 +295,7 @@ impl Hit {
         Ok(unread.whole.get_or_init(|| bytes))
     }
 
-    /// A part of the value as a part of a file, for who gives it to another descriptor without looking at it
-    /// (`sendfile`). None if this hit has a copy of the value or borrows it, and on filesystems that are not known to be
+    /// A part of the value as a part of a file, to be given to another descriptor without a look at it (`sendfile`). None if this hit has a copy of the value or borrows it, and on filesystems that are not known to be
     /// local ones.
     ///
     /// Each chunk that the part touches is checked once in each handle, as for a borrowed value. What is in the

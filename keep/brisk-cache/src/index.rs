@@ -187,7 +187,7 @@ impl Index {
         self.source.release()
     }
 
-    /// The limit that is noted for who looks into the directory.
+    /// The limit that is noted for programs that look into the directory.
     pub(crate) fn noted_limit(&self) -> io::Result<Option<u64>> {
         let mut bytes = [0; noted_limit::LEN];
         self.source.read_exact_bytes_at(LIMIT_AT, &mut bytes)?;

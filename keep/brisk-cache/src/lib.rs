@@ -56,7 +56,7 @@ let cache = unsafe { Cache::open_mapped(directory, CacheOptions::new()) }?;
 
 # Trust
 
-Whoever can write to the directory decides what this program reads. So a directory that belongs to another user than this
+All who can write to the directory decide what this program reads. So a directory that belongs to another user than this
 one and root, or that others may write, is refused. A process of the same user that writes rubbish there by accident
 causes misses. One that does so on purpose can forge values, because checks are no signatures.
 

@@ -33,7 +33,7 @@ pub(crate) enum Wait {
     Doubt,
 }
 
-/// How long a reader waits that has found damage. Who writes a slot has written it long before.
+/// How long a reader that has found damage waits. A writer needs far less for a slot.
 const DOUBT: Duration = Duration::from_secs(1);
 
 /// Runs `work` while no other thread and no other process writes.
@@ -107,7 +107,7 @@ fn with_ledger<R>(
 
 /// The index that this process has open, if that has the name. None if only a look at the name can tell.
 ///
-/// With the lock, the mark says so: whoever gives the name to another index first marks the one that has it, and
+/// With the lock, the mark says so: a process that gives the name to another index first marks the one that has it, and
 /// takes the mark back only if that keeps the name. But somebody may remove files by hand, so a look is due once a
 /// minute, too, and always where a mark may come late.
 fn known_index(process: &Process, writer: &Writer) -> Option<Arc<Index>> {

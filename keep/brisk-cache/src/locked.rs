@@ -1,4 +1,4 @@
-//! The ledger and the index, in the hands of who has the lock.
+//! The ledger and the index, in the hands of the one that has the lock.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -64,7 +64,7 @@ impl Locked<'_> {
     }
 
     /// Notes that files are about to be made or removed. If this process is killed before [`Locked::end_files`], the next
-    /// one who has the lock tidies up.
+    /// one that has the lock tidies up.
     pub(crate) fn begin_files(&mut self) -> io::Result<()> {
         self.state.unsettled = true;
         self.save()
@@ -296,7 +296,7 @@ impl Locked<'_> {
         &mut self.writer.oldest
     }
 
-    /// Notes the limit in the index, for who looks into the directory.
+    /// Notes the limit in the index, for programs that look into the directory.
     pub(crate) fn note_limit(&mut self) {
         if self.writer.limit_in == Some(self.index.id) {
             return;

@@ -184,7 +184,7 @@ impl Segment {
         }
     }
 
-    /// The key of the first record, which may be damaged: whoever asks compares what it finds by it.
+    /// The key of the first record, which may be damaged: the caller compares what it finds by it.
     pub(crate) fn key_of_first(&self) -> io::Result<Option<Vec<u8>>> {
         let mut header = [0; HEADER];
         match self.source.read_exact_bytes_at(UNIT, &mut header) {

@@ -65,8 +65,8 @@ pub struct CacheCounts {
     /// Fetches beside which others may have fetched the same key: the directory can only be read, has no room or no locks,
     /// the fetch was inside of another one, or the others had taken too long.
     pub unasked: u64,
-    /// Uses that could not be noted, because another process was writing or this user may only read. Who may only read
-    /// tries once an hour.
+    /// Uses that could not be noted, because another process was writing or this user may only read. Such a
+    /// handle tries once an hour.
     pub unnoted: u64,
 }
 

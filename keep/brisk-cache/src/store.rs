@@ -70,7 +70,7 @@ pub(crate) struct View {
     pub(crate) segments: HashMap<u64, Arc<Segment>, BuildHasherDefault<NumberHasher>>,
     /// Segments that hits pinned when they left `segments`.
     pinned: Vec<Weak<Segment>>,
-    /// A segment that was opened for a first look, and is not mapped. Whoever opens one next takes it, or drops it.
+    /// A segment that was opened for a first look, and is not mapped. The next opening takes it, or drops it.
     kept: Option<SegmentFile>,
     /// The last change of a name, before which every file of `segments` was there.
     all_there: Option<NameChange>,

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::{About, Cache, FlatTable, Hit, Layout, ValueParts};
 
-/// A layout of values, of which a view can be had without a parse and without a copy.
+/// A layout of values that a program can look at without a parse and without a copy.
 ///
 /// A value that was inserted with another fingerprint is a miss, so older and newer programs share a directory.
 /// [`FlatTable`](crate::FlatTable) is a layout to build on. Its fingerprint is that of its rows, which derive

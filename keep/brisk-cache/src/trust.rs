@@ -5,7 +5,7 @@ use rustix::fs::{Mode, Stat};
 
 /// Whom to trust with files of a cache: this user and root, and the members of a group if the cache is theirs.
 ///
-/// Whoever can write there decides what this program reads.
+/// All who can write there decide what this program reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Trust {
     user: u32,

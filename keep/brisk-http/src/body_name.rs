@@ -29,7 +29,7 @@ impl BodyName {
         self.len
     }
 
-    /// What the name says of the bytes, whoever they are for: the digest, and the length in little-endian order.
+    /// What the name says of the bytes, and not for whom they are: the digest, and the length in little-endian order.
     pub fn content(&self) -> [u8; 24] {
         let mut bytes = [0; 24];
         let (digest, len) = bytes.split_at_mut(16);

@@ -148,7 +148,7 @@ impl<'a> Iterator for Directives<'a> {
     }
 }
 
-/// What the directives of a response say. Of a directive that comes twice, the first one counts (RFC 9111, section
+/// What the directives of a response say. If a directive comes twice, the first one counts (RFC 9111, section
 /// 4.2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ResponseDirectives {

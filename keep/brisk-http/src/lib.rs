@@ -56,7 +56,7 @@ All are off by default.
 Where a choice is left open:
 
 1. Times are whole seconds, rounded down. An age that equals the lifetime is stale. Sums saturate.
-2. Of a directive that comes twice, the first one counts. One whose number is invalid is 0.
+2. If a directive comes twice, the first one counts. A directive with an invalid number counts as 0.
 3. A response without a lifetime gets 10 % of the time since its last change, at most a day, unless
    [`Options::heuristic`] says otherwise.
 4. A stale response is used only if the request, the response or the options allow it.
@@ -66,7 +66,7 @@ Where a choice is left open:
    no key, no message and no `Debug` text. [`Options::credentials`] makes a shared cache keep what a request with
    credentials brought, for them alone.
 7. An update may name more fields in `Vary` than the stored response, and not fewer: its body was selected by all of them.
-8. A 404, or another negative answer, is used stale only if the request the options want that.
+8. A 404, or another negative answer, is used stale only if the request or the options want that.
 9. A shared cache gives `Set-Cookie` to others only as long as the response itself is fresh.
 
 # Trust
@@ -83,7 +83,7 @@ length. Stored bytes may be damaged: then a view has fewer fields, or matches no
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-/// The examples of the README, of which one is of these features.
+/// The examples of the README. One needs these features.
 #[cfg(all(doctest, feature = "blocking", feature = "json"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -6,7 +6,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 /// A key with which credentials are digested before they are stored.
 ///
 /// A cache has one of its own, for example from the kernel's random numbers, in a file that only its user may read.
-/// Who reads the cache without it cannot try passwords against what is stored.
+/// Without it, a reader of the cache cannot try passwords against what is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Secret([u8; 16]);
 

@@ -296,10 +296,10 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
     }
 }
 
-/// The key under which a cache has the [`Variants`] of a URL, and that of a body of it. None if it is no URL of `http` or
-/// `https`.
+/// The key under which a cache has the [`Variants`] of a URL, and that of one of its bodies. None if it is no URL of `http`
+/// or `https`.
 ///
-/// For those who look into a cache. Programs ask an [`Engine`](crate::Engine).
+/// For tools that look into a cache. Programs ask an [`Engine`](crate::Engine).
 pub fn stored_keys(url: &str, body: &BodyName) -> Option<(Vec<u8>, Vec<u8>)> {
     let target = Target::parse(url)?;
     Some((

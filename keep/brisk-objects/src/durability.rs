@@ -9,7 +9,7 @@ pub enum Durability {
     /// The records are on the disk, but perhaps not yet the page that says so. A loss of power may undo the last
     /// transaction, and never leaves half of one. A commit takes one wait for the disk instead of two.
     Last,
-    /// Nothing: the system writes when it likes. Who is killed loses nothing. If the machine stops, by a loss of power or a crash
+    /// Nothing: the system writes when it likes. A killed process loses nothing. If the machine stops, by a loss of power or a crash
     /// of the kernel, all is lost that was committed since [`Database::sync`](crate::Database::sync) or since the file was
     /// opened, and what was there before, too: pages that were written before and after are mixed. Such a file is refused
     /// ([`Error::Unsynced`](crate::Error::Unsynced)). For what can be made anew: an import, or a test.

@@ -102,7 +102,7 @@ pub enum Error {
         index: &'static str,
         /// How many entries it has.
         entries: u64,
-        /// How many records there are, each of which has an entry.
+        /// How many records there are. Each has an entry.
         records: u64,
     },
     /// This thread has a transaction already, for which another one would wait for ever.
@@ -143,7 +143,7 @@ pub enum Error {
         /// The file beside it that says so.
         mark: PathBuf,
     },
-    /// The database was opened by the process of which this is a fork.
+    /// The database was opened by the process that this one was forked from.
     Forked,
     /// The transaction failed before, and can only be given up.
     Failed,

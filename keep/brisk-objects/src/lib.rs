@@ -73,7 +73,7 @@ assert_eq!(numbers, ["2026-2", "2026-1"]);
 
 # Trust
 
-Whoever can write to the file decides what this program reads, so opening it takes a promise: it is `unsafe`. If somebody
+All who can write to the file decide what this program reads, so opening it takes a promise: it is `unsafe`. If somebody
 cuts the file, or its disk fails, touching a lost page ends the process.
 
 # What LMDB asks of a program
@@ -84,9 +84,9 @@ The ground is [LMDB](https://www.symas.com/mdb), by the crate `heed`.
 * The file has places for [so many](Options::readers) snapshots over all processes. Those of killed processes are taken
   back when a database is opened, after each 64 commits, when the file has reached its limit, and when there is no place
   left.
-* A key has at most 504 bytes as it is stored, and an entry of an index 511. [`key_digest`] is the way round.
-* A process opens a file once, and clones the handle. In a forked child all is an error, and it cannot open the file anew: fork
-  before you open it, or let the child execute a program. If another thread opens or closes a database at the moment of the
+* A key has at most 504 bytes as it is stored, and an entry of an index 511. For longer texts, use [`key_digest`].
+* A process opens a file once, and clones the handle. In a forked child, every call is an error, and the child cannot open the file
+  anew: fork before you open it, or let the child execute a program. If another thread opens or closes a database at the moment of the
   fork, a child that opens any database waits for ever.
 * Two containers that share a file share process numbers, too, or the second one is refused.
 * Readers and writers note themselves in a file beside it, whose name ends with `-lock`. If that is missing and root opens the

@@ -357,7 +357,7 @@ fn why_unreadable(
 enum Words {
     /// Those of the program's type, which also say whether keys are automatic.
     Own,
-    /// Any. Who only reads chooses no key.
+    /// Any. A reader chooses no key.
     Any,
 }
 

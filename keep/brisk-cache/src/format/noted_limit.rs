@@ -5,7 +5,7 @@ pub(crate) const LIMIT_AT: u64 = 40;
 
 pub(crate) const LEN: usize = 16;
 
-/// The limit of a cache as who inserted last had it, for who looks into the directory. `seed` is that of the index.
+/// The limit of the process that inserted last, for programs that look into the directory. `seed` is that of the index.
 pub(crate) fn encode(limit: u64, seed: u64) -> [u8; LEN] {
     let mut bytes = [0; LEN];
     let (number, check) = bytes.split_at_mut(8);

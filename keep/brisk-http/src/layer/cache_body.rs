@@ -131,7 +131,8 @@ impl CacheBody {
         Self { name, ..self }
     }
 
-    /// The name of the stored body, if this began as all of it. Who has made something of that body needs not read it again.
+    /// The name of the stored body, if this began as all of it. A program that has made something of that body need not read it
+    /// again.
     pub fn name(&self) -> Option<BodyName> {
         self.name
     }

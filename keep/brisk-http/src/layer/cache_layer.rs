@@ -94,8 +94,8 @@ impl CacheLayer {
         self.shared.found_by(&self.shared.engine, request)
     }
 
-    /// The status of a fresh response that is stored whole, of which there may be no table: a 404 says that nothing has to be
-    /// asked to know that there is none. It asks no origin, as [`CacheLayer::find_as`].
+    /// The status of a fresh response that is stored whole, even if no table is made of it. A stored 404, for example, tells
+    /// without a request that there is nothing. It asks no origin, like [`CacheLayer::find_as`].
     pub fn find_status(&self, request: &Request<'_>) -> Option<StatusCode> {
         let found = self.shared.engine.find(request, self.shared.now()).ok()??;
         found.policy().map(|policy| policy.status())

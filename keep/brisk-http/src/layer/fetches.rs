@@ -18,7 +18,7 @@ const ALONE_FOR: Duration = Duration::from_secs(30);
 /// The most URLs that are remembered so.
 const MOST_ALONE: usize = 4096;
 
-/// What came of a fetch, for those who wait for it.
+/// What came of a fetch, for the requests that wait for it.
 #[derive(Debug, Clone)]
 pub(crate) enum News {
     /// A response that is to be stored, and may answer others.
@@ -133,7 +133,7 @@ impl Fetches {
     }
 
     /// Says that a response of a URL has come and is being stored. To be called before anybody gets the last of its body, so
-    /// that whoever has read it finds it stored.
+    /// that a client that has read it finds it stored.
     pub(crate) fn begin_storing(self: &Arc<Self>, key: &str) -> Storing {
         let (end, ended) = watch::channel(());
         self.storing().insert(key.to_owned(), ended);

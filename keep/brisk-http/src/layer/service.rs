@@ -134,8 +134,8 @@ impl Shared {
 /// 3. A body that is cut short, too long, or ends with an error is never stored, and its readers get the error.
 /// 4. A fetch ends when nobody wants it, unless little is left.
 /// 5. If the cache's directory fails, responses are passed on and not stored.
-/// 6. A request for a URL whose response has come waits until that is stored. So whoever has read a body and asks again gets a
-///    hit. The end of a body waits for no disk.
+/// 6. A request for a URL whose response has come waits until that is stored. So a client that has read a body and asks again
+///    gets a hit. The end of a body waits for no disk.
 ///
 /// # Errors
 ///

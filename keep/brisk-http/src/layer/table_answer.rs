@@ -106,8 +106,8 @@ impl<T: Stored> TableOf<T> {
         self.source
     }
 
-    /// The fields of the response. They are made when this is called. Of a stored response that was used without asking
-    /// they have neither `Age` nor `Cache-Status`.
+    /// The fields of the response. They are made when this is called. If a stored response was used without asking, they
+    /// have neither `Age` nor `Cache-Status`.
     pub fn headers(&self) -> HeaderMap {
         match &self.head {
             Head::Fields(headers) => headers.clone(),

@@ -13,7 +13,7 @@ pub struct Staleness {
     /// The number of the root that the tree was compared with, in the profile as
     /// [`Origin::narrow`] makes it.
     pub root: u32,
-    /// Of each file of the profile, what became of it.
+    /// What became of each file of the profile.
     pub files: Vec<FileState>,
     /// Pages of the profile, by what became of their file.
     pub pages: PagesByState,

@@ -120,8 +120,8 @@ pub enum Change {
         /// With another value.
         changed: Vec<OsString>,
     },
-    /// Of the names that both trees have, the first that is a hard link to the same file; none if
-    /// this is the first.
+    /// The first name that is a hard link to the same file, among the names that both trees have.
+    /// None if this one is the first.
     HardLink {
         /// In the first tree.
         was: Option<PathBuf>,

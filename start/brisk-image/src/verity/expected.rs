@@ -16,7 +16,7 @@ pub struct Verity {
 }
 
 impl Verity {
-    /// Of a file whose tree has this root hash.
+    /// What a file whose tree has this root hash must be.
     pub fn new(root: RootHash) -> Self {
         Self {
             root,
