@@ -58,11 +58,7 @@ pub struct AsyncFile {
     waited: AtomicU64,
     refused: AtomicU64,
     major_faults_before: u64,
-    progress: Option<Box<Progress>>,
 }
-
-/// Called with the number of bytes that have arrived.
-type Progress = dyn Fn(usize) + Send + Sync;
 
 enum Source {
     Mapping(Mapping),
@@ -109,7 +105,6 @@ impl AsyncFile {
             waited: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             major_faults_before: major_faults(),
-            progress: None,
         }
     }
 
@@ -119,13 +114,6 @@ impl AsyncFile {
         if let Source::File { inline, .. } = &self.source {
             inline.store(false, Ordering::Relaxed);
         }
-        self
-    }
-
-    /// Calls `progress` with the number of bytes whenever some have arrived. A large read calls it several
-    /// times.
-    pub fn on_progress(mut self, progress: impl Fn(usize) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Box::new(progress));
         self
     }
 
@@ -153,13 +141,6 @@ impl AsyncFile {
             waited: self.waited.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             major_faults: major_faults().saturating_sub(self.major_faults_before),
-        }
-    }
-
-    #[inline]
-    fn progressed(&self, bytes: usize) {
-        if let Some(progress) = &self.progress {
-            progress(bytes);
         }
     }
 }
@@ -221,14 +202,8 @@ impl Future for ReadAtFuture<'_> {
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        let AsyncFile {
-            source, progress, ..
-        } = this.file;
-        match source {
-            Source::Mapping(mapping) => Poll::Ready(match progress {
-                None => mapping.read_bytes_at(this.offset, this.buf),
-                Some(progress) => read_and_tell(mapping, this.offset, this.buf, progress),
-            }),
+        match &this.file.source {
+            Source::Mapping(mapping) => Poll::Ready(mapping.read_bytes_at(this.offset, this.buf)),
             Source::File { file, inline } => {
                 let (offset, unfinished) = (this.offset, &mut this.unfinished);
                 this.file
@@ -236,20 +211,6 @@ impl Future for ReadAtFuture<'_> {
             }
         }
     }
-}
-
-// Separate functions for the kind of source and for progress: with either one inline, a read of a mapping
-// without progress takes a tenth longer.
-#[inline(never)]
-fn read_and_tell(
-    mapping: &Mapping,
-    offset: u64,
-    buf: &mut [u8],
-    progress: &Progress,
-) -> io::Result<usize> {
-    let n = mapping.read_bytes_at(offset, buf)?;
-    progress(n);
-    Ok(n)
 }
 
 impl Drop for ReadAtFuture<'_> {
@@ -269,6 +230,7 @@ fn give_up(unfinished: &mut Option<Box<Unfinished>>) {
 }
 
 impl AsyncFile {
+    // With this inline, a read of a mapping takes a tenth longer.
     #[inline(never)]
     fn poll_file(
         &self,
@@ -294,7 +256,7 @@ impl AsyncFile {
         self.poll_unfinished(file, offset, buf, unfinished, context)
     }
 
-    /// Reads what is in memory, counts it, and reports progress.
+    /// Reads what is in memory, and counts it.
     fn read_inline(
         &self,
         file: &File,
@@ -311,13 +273,8 @@ impl AsyncFile {
             }
             Err(e) => return Err(e.into()),
         };
-        match resident {
-            Resident::All(n) => {
-                self.inline.fetch_add(1, Ordering::Relaxed);
-                self.progressed(n);
-            }
-            Resident::Start(0) => {}
-            Resident::Start(n) => self.progressed(n),
+        if let Resident::All(_) = resident {
+            self.inline.fetch_add(1, Ordering::Relaxed);
         }
         Ok(resident)
     }
@@ -351,7 +308,6 @@ impl AsyncFile {
             let wanted = rest.len().min(LARGEST);
             rest[..read.len()].copy_from_slice(&read);
             unfinished.done += read.len();
-            self.progressed(read.len());
             if read.len() < wanted || unfinished.done == buf.len() {
                 return Poll::Ready(Ok(unfinished.done));
             }
@@ -412,7 +368,6 @@ mod tests {
     use super::*;
     use crate::{evict, page_size};
     use std::os::unix::fs::FileExt;
-    use std::sync::Mutex;
     use std::task::{Wake, Waker};
     use std::thread::{self, Thread};
 
@@ -565,16 +520,13 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_of_all_bytes() {
-        let told = Arc::new(Mutex::new(Vec::new()));
+    fn a_long_read_is_done_piece_by_piece() {
         let bytes = bytes((2 << 20) + 5);
-        let listener = Arc::clone(&told);
-        let file = AsyncFile::new(file_of(&bytes))
-            .always_wait()
-            .on_progress(move |n| listener.lock().unwrap().push(n));
+        let file = AsyncFile::new(file_of(&bytes)).always_wait();
         let mut buf = vec![0; 4 << 20];
         assert_eq!(block_on(file.read_at(0, &mut buf)).unwrap(), bytes.len());
-        assert_eq!(*told.lock().unwrap(), [1 << 20, 1 << 20, 5]);
+        assert_eq!(buf[..bytes.len()], bytes);
+        assert_eq!(file.counts().waited, 3);
     }
 
     #[test]
