@@ -346,12 +346,7 @@ pub fn man_page(command: &Command) -> std::io::Result<(String, Vec<u8>)> {
     man.render_name_section(&mut text)?;
     man.render_synopsis_section(&mut text)?;
     man.render_description_section(&mut text)?;
-    if command
-        .get_arguments()
-        .any(|argument| !argument.is_hide_set())
-    {
-        man.render_options_section(&mut text)?;
-    }
+    man.render_options_section(&mut text)?;
     if command.get_subcommands().any(|verb| !verb.is_hide_set()) {
         man.render_subcommands_section(&mut text)?;
     }

@@ -22,10 +22,7 @@ pub fn check_output(output: &Path, option: &str) -> anyhow::Result<()> {
     if output.is_dir() {
         bail!("cannot write {name}: it is a directory; name a file with {option}");
     }
-    let directory = match output.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let directory = directory_of(output);
     let place = shown(directory);
     match std::fs::metadata(directory) {
         Ok(found) if found.is_dir() => {}
@@ -43,6 +40,14 @@ pub fn check_output(output: &Path, option: &str) -> anyhow::Result<()> {
     rustix::fs::access(directory, access).with_context(|| {
         format!("cannot write {name}: name a file in a directory of yours with {option}")
     })
+}
+
+/// The directory that a file is in, or will be in.
+pub fn directory_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 /// Checks that `output` is none of the files that are read for it: each with what it is.
@@ -77,11 +82,7 @@ pub fn check_outside(tree: &Path, output: &Path, rules: &TreeRules) -> anyhow::R
 /// The path of `file` from the root of `tree`, if it is inside. None if one of the two does not exist:
 /// opening it fails later, with its own error.
 fn path_inside(tree: &Path, file: &Path) -> Option<PathBuf> {
-    let directory = match file.parent()? {
-        parent if parent.as_os_str().is_empty() => Path::new("."),
-        parent => parent,
-    };
-    let directory = directory.canonicalize().ok()?;
+    let directory = directory_of(file).canonicalize().ok()?;
     let inside = directory.strip_prefix(tree.canonicalize().ok()?).ok()?;
     Some(inside.join(file.file_name()?))
 }

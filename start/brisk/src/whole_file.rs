@@ -9,6 +9,8 @@ use anyhow::{Context, Result};
 use brisk_terminal::names::shown;
 use tempfile::NamedTempFile;
 
+use crate::output_file::directory_of;
+
 /// A file to write.
 #[derive(Clone, Copy)]
 pub struct WholeFile<'a> {
@@ -30,13 +32,9 @@ impl<'a> WholeFile<'a> {
 
     /// In its directory, under another name. It goes unless it gets its own name.
     fn unnamed(&self) -> Result<NamedTempFile> {
-        let folder = match self.path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
         let mut file = tempfile::Builder::new()
             .permissions(fs::Permissions::from_mode(self.mode))
-            .tempfile_in(folder)?;
+            .tempfile_in(directory_of(self.path))?;
         file.write_all(self.bytes)?;
         Ok(file)
     }
