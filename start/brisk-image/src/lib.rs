@@ -75,6 +75,7 @@ These are off by default:
   compiler. `rust-decoders` and `gzip-rust`, `lz4-rust`, `xz-rust`, `zstd-rust` choose them one by one.
 * `lzo-encode`: writes images in LZO. The library behind it works on raw pointers without a proof that it is sound.
   Implies `write`.
+* `schema`: `JsonSchema` for what `serde` serializes, by the crate `schemars`.
 
 Where a build has two decoders of a codec, the one in C is used, unless
 [`OpenOptions::rust_decoders`] says otherwise. On 128 KiB blocks of a shared library, the decoders in

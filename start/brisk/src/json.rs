@@ -20,6 +20,25 @@ pub fn name(name: &(impl AsRef<OsStr> + ?Sized)) -> (Cow<'_, str>, Option<String
     }
 }
 
+/// The same of a name that is made for it.
+pub fn owned_name(owned: impl AsRef<OsStr>) -> (String, Option<String>) {
+    let (text, hex) = name(&owned);
+    (text.into_owned(), hex)
+}
+
+/// The same of a name that may be missing.
+pub fn optional_name(
+    optional: Option<&(impl AsRef<OsStr> + ?Sized)>,
+) -> (Option<Cow<'_, str>>, Option<String>) {
+    let (text, hex) = optional.map(name).unzip();
+    (text, hex.flatten())
+}
+
+/// Words as JSON can hold them.
+pub fn names(words: &[impl AsRef<OsStr>]) -> Vec<Cow<'_, str>> {
+    words.iter().map(|word| name(word).0).collect()
+}
+
 /// The name of a type of file. Every verb has the same names.
 pub fn file_type(of: FileType) -> &'static str {
     match of {

@@ -36,6 +36,8 @@ mod file_kind;
 mod hot_pack_args;
 mod image_args;
 mod json;
+#[cfg(test)]
+mod json_page;
 mod kernel_feature;
 mod known_launch;
 mod launch_name;

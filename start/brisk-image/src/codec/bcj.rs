@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 /// of one function look alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Bcj {
@@ -85,6 +86,7 @@ impl std::str::FromStr for Bcj {
 /// A set of branch filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(from = "Vec<Bcj>", into = "Vec<Bcj>"))]
 pub struct BcjSet(u8);
 

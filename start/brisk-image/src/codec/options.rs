@@ -9,40 +9,43 @@ use super::BcjSet;
 /// 3. `Xz`: `dict_size` is in 4096..=1 MiB and of the form 2^n or 2^n + 2^(n-1).
 /// 4. `Zstd`: `level` is in 1..=22 or in -131072..=-1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(untagged))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub enum CodecOptions {
     /// Of zlib.
     Gzip {
-        /// 1 to 9.
+        /// Level of gzip: 1 to 9.
         level: u32,
-        /// The logarithm of the window in bytes.
+        /// The logarithm of the window of gzip in bytes.
         window: u16,
-        /// A bit for each strategy of zlib that was tried: default, filtered, Huffman only, run
+        /// A bit for each strategy of gzip that was tried: default, filtered, Huffman only, run
         /// lengths, fixed codes.
         strategies: u16,
     },
     /// Of LZO.
     Lzo {
-        /// lzo1x_1, lzo1x_1_11, lzo1x_1_12, lzo1x_1_15, lzo1x_999.
+        /// Algorithm of lzo, from 0: lzo1x_1, lzo1x_1_11, lzo1x_1_12, lzo1x_1_15, lzo1x_999.
         algorithm: u32,
-        /// 1 to 9 for lzo1x_999, 0 for the others.
+        /// Level of lzo: 1 to 9 for algorithm 4, 0 for the others.
         level: u32,
     },
     /// Of LZ4.
     Lz4 {
-        /// Whether the high compression mode was used.
+        /// Whether the high compression mode of lz4 was used.
+        #[cfg_attr(feature = "serde", serde(rename = "high_compression"))]
         high: bool,
     },
     /// Of xz.
     Xz {
-        /// Bytes of the dictionary.
+        /// Size of the dictionary of xz.
         dict_size: u32,
-        /// The branch filters that blocks may be stored with.
+        /// The branch filters of xz that blocks may be stored with.
         filters: BcjSet,
     },
     /// Of Zstandard.
     Zstd {
-        /// 1 to 22; negative levels are faster than 1.
+        /// Level of zstd: 1 to 22, or negative, which is faster than 1.
         level: i32,
     },
 }

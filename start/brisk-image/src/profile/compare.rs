@@ -18,13 +18,14 @@ pub struct ProfileDifference {
 
 /// Pages that only one or both of two profiles ask for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PagesOfBoth {
-    /// Only the first.
+    /// Pages that only the first profile has.
     pub only_first: u64,
-    /// Only the second.
+    /// Pages that only the second has.
     pub only_second: u64,
-    /// Both.
+    /// Pages that both have.
     pub both: u64,
 }
 

@@ -25,13 +25,14 @@ pub struct Staleness {
 
 /// Pages, counted by the state of their files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct PagesByState {
-    /// In files that are the same.
+    /// In unchanged files.
     pub same: u64,
     /// In files with other contents.
     pub changed: u64,
-    /// In files that are not there.
+    /// In files that are gone.
     pub missing: u64,
     /// In files of other roots.
     pub outside: u64,

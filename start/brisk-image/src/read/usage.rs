@@ -48,11 +48,12 @@ pub struct Usage {
 /// Bytes of files, and what they take in the image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Stored {
-    /// As they are read.
+    /// Decoded size.
     pub bytes: u64,
-    /// As they are stored.
+    /// Stored size.
     #[cfg_attr(feature = "serde", serde(rename = "stored_bytes"))]
     pub stored: u64,
 }
@@ -74,14 +75,15 @@ pub struct LargeFile {
 /// Files of at most one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct SizeStep {
-    /// Bytes.
+    /// 1024, then twice as much each time, up to a size that all files fit in.
     #[cfg_attr(feature = "serde", serde(rename = "at_most_bytes"))]
     pub at_most: u64,
-    /// Files that have no more.
+    /// Files of at most this size.
     pub files: u64,
-    /// Bytes of those files together.
+    /// Size of these files together.
     pub bytes: u64,
 }
 

@@ -15,16 +15,17 @@ const MOST_RECIPE: u64 = 4 << 20;
 ///
 /// The same tree packed with the same recipe by the same versions is the same bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Recipe {
-    /// The version of this crate.
+    /// Version of brisk.
     pub brisk: String,
-    /// The library that compressed, and the version that it says, such as `zstd 1.5.7`.
+    /// The library that compressed, and the version that it says, such as `zstd 1.5.7`; `none` if nothing was compressed.
     pub library: String,
     /// How data and metadata are compressed.
     pub compression: Compression,
-    /// Bytes in a data block.
+    /// Size of a data block.
     pub block_size: u32,
     /// Whether small files share blocks.
     #[serde(rename = "fragments")]
@@ -36,9 +37,13 @@ pub struct Recipe {
     /// Whether inodes can be found by number.
     pub export: bool,
     /// Patterns of the files that come first.
+    ///
+    /// Absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub order: Vec<String>,
     /// Patterns of the files that are stored raw.
+    ///
+    /// Absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub raw: Vec<String>,
 }

@@ -1,5 +1,7 @@
 //! `brisk diff`: compares an image with another one, or with a tree.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::warn;
 use brisk_terminal::names::{path_from_root, shown};
 use clap::ValueEnum;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::image_args::{ImageArgs, LimitArgs, open_image_within};
 use crate::json;
@@ -91,10 +93,10 @@ fn compare(args: &Args) -> anyhow::Result<Answer> {
     let differences = was.compare(&is, &ignored, &work)?;
     drop(progress);
     if args.json {
-        json::print(&json!({
-            "equal": differences.is_empty(),
-            "differences": differences.iter().map(to_json).collect::<Vec<_>>(),
-        }))?;
+        json::print(&DiffJson {
+            equal: differences.is_empty(),
+            differences: differences.iter().map(DifferenceJson::of).collect(),
+        })?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
         for difference in &differences {
@@ -176,55 +178,156 @@ fn words(change: &Change) -> String {
     }
 }
 
-fn to_json(Difference { path, change, .. }: &Difference) -> Value {
-    let text = |name: &std::ffi::OsStr| json::name(name).0.into_owned();
-    let names = |names: &[std::ffi::OsString]| -> Vec<String> {
-        names.iter().map(|name| text(name)).collect()
-    };
-    let link = |link: &Option<PathBuf>| link.as_ref().map(|path| text(path.as_os_str()));
-    let mut value = match change {
-        Change::Removed(kind) => json!({"change": "removed", "type": json::file_type(*kind)}),
-        Change::Added(kind) => json!({"change": "added", "type": json::file_type(*kind)}),
-        Change::Type { was, is } => {
-            json!({"change": "type", "was": json::file_type(*was), "is": json::file_type(*is)})
-        }
-        Change::Contents {
-            first,
-            was_len,
-            is_len,
-        } => json!({
-            "change": "contents", "first": first, "was_bytes": was_len, "is_bytes": is_len,
-        }),
-        Change::Target { was, is } => {
-            json!({"change": "target", "was": text(was), "is": text(is)})
-        }
-        Change::Device { was, is } => json!({
-            "change": "device", "was": [was.major, was.minor], "is": [is.major, is.minor],
-        }),
-        Change::Mode { was, is } => json!({
-            "change": "mode", "was": format!("{was:04o}"), "is": format!("{is:04o}"),
-        }),
-        Change::Owner { was, is } => json!({
-            "change": "owner", "was": [was.0, was.1], "is": [is.0, is.1],
-        }),
-        Change::Mtime { was, is } => json!({"change": "mtime", "was": was, "is": is}),
-        Change::Xattrs {
-            removed,
-            added,
-            changed,
-        } => json!({
-            "change": "xattrs", "removed": names(removed), "added": names(added),
-            "changed": names(changed),
-        }),
-        Change::HardLink { was, is } => {
-            json!({"change": "hard link", "was": link(was), "is": link(is)})
-        }
-        other => json!({"change": format!("{other:?}")}),
-    };
-    let (name, hex) = json::name(path_from_root(path));
-    value["path"] = name.into();
-    if let Some(hex) = hex {
-        value["path_hex"] = hex.into();
+/// What `brisk diff --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DiffJson<'a> {
+    /// Whether there is no difference.
+    equal: bool,
+    /// The differences. A directory precedes its contents, and names are in the order of their bytes.
+    differences: Vec<DifferenceJson<'a>>,
+}
+
+#[derive(Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct DifferenceJson<'a> {
+    /// Path from the root of both; `.` is the root itself.
+    path: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    /// What differs; the other fields depend on it.
+    change: &'static str,
+    /// The type of the file, as in [`ls`](#ls).
+    ///
+    /// Absent except for `removed` and `added`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#type: Option<&'static str>,
+    /// The value in the first tree or image.
+    ///
+    /// Null or absent as below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    was: Option<Side<'a>>,
+    /// The value in the second.
+    ///
+    /// Null or absent as below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is: Option<Side<'a>>,
+    /// The first byte that differs, or the length of the shorter file if the longer one begins with it.
+    ///
+    /// Absent except for `contents`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first: Option<u64>,
+    /// Size of the first file.
+    ///
+    /// Absent except for `contents`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    was_bytes: Option<u64>,
+    /// Size of the second file.
+    ///
+    /// Absent except for `contents`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_bytes: Option<u64>,
+    /// Names of extended attributes that only the first has.
+    ///
+    /// Absent except for `xattrs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    removed: Option<Vec<Cow<'a, str>>>,
+    /// Names of extended attributes that only the second has.
+    ///
+    /// Absent except for `xattrs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    added: Option<Vec<Cow<'a, str>>>,
+    /// Names of extended attributes whose values differ.
+    ///
+    /// Absent except for `xattrs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed: Option<Vec<Cow<'a, str>>>,
+}
+
+/// What one of the two has.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged)]
+enum Side<'a> {
+    Text(Cow<'a, str>),
+    Pair([u32; 2]),
+    Time(u32),
+    Link(Option<Cow<'a, str>>),
+}
+
+impl<'a> Side<'a> {
+    fn name(name: &'a (impl AsRef<OsStr> + ?Sized)) -> Self {
+        Self::Text(json::name(name).0)
     }
-    value
+
+    fn link(link: Option<&'a Path>) -> Self {
+        Self::Link(json::optional_name(link).0)
+    }
+}
+
+impl<'a> DifferenceJson<'a> {
+    fn of(Difference { path, change, .. }: &'a Difference) -> Self {
+        let (path, path_hex) = json::name(path_from_root(path));
+        let mut told = Self {
+            path,
+            path_hex,
+            ..Self::default()
+        };
+        let (change, sides) = match change {
+            Change::Removed(kind) => {
+                told.r#type = Some(json::file_type(*kind));
+                ("removed", None)
+            }
+            Change::Added(kind) => {
+                told.r#type = Some(json::file_type(*kind));
+                ("added", None)
+            }
+            Change::Type { was, is } => {
+                let [was, is] = [was, is].map(|kind| Side::Text(json::file_type(*kind).into()));
+                ("type", Some((was, is)))
+            }
+            Change::Contents {
+                first,
+                was_len,
+                is_len,
+            } => {
+                told.first = Some(*first);
+                told.was_bytes = Some(*was_len);
+                told.is_bytes = Some(*is_len);
+                ("contents", None)
+            }
+            Change::Target { was, is } => ("target", Some((Side::name(was), Side::name(is)))),
+            Change::Device { was, is } => {
+                let [was, is] = [was, is].map(|device| Side::Pair([device.major, device.minor]));
+                ("device", Some((was, is)))
+            }
+            Change::Mode { was, is } => {
+                let [was, is] = [was, is].map(|mode| Side::Text(format!("{mode:04o}").into()));
+                ("mode", Some((was, is)))
+            }
+            Change::Owner { was, is } => {
+                let [was, is] = [was, is].map(|owner| Side::Pair([owner.0, owner.1]));
+                ("owner", Some((was, is)))
+            }
+            Change::Mtime { was, is } => ("mtime", Some((Side::Time(*was), Side::Time(*is)))),
+            Change::Xattrs {
+                removed,
+                added,
+                changed,
+            } => {
+                told.removed = Some(json::names(removed));
+                told.added = Some(json::names(added));
+                told.changed = Some(json::names(changed));
+                ("xattrs", None)
+            }
+            Change::HardLink { was, is } => {
+                let [was, is] = [was, is].map(|link| Side::link(link.as_deref()));
+                ("hard link", Some((was, is)))
+            }
+            _ => ("other", None),
+        };
+        told.change = change;
+        (told.was, told.is) = sides.unzip();
+        told
+    }
 }

@@ -1,16 +1,17 @@
 //! `brisk info`: how an image was made, and where its bytes are.
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 
 use anyhow::Context;
 use brisk_image::codec::CodecOptions;
 use brisk_image::hot_pack::HotPack;
-use brisk_image::usage::{LargeFile, SizeStep, Usage};
+use brisk_image::usage::{LargeFile, SizeStep, Stored, Usage};
 use brisk_image::{Image, Recipe};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::count;
 use brisk_terminal::names::{printable, shown};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::entry::{Entry, NoEntry};
 use crate::image_args::{ImageArgs, LimitArgs};
@@ -134,64 +135,301 @@ impl Info {
         Ok(())
     }
 
-    fn to_json(&self) -> Value {
+    fn to_json(&self) -> InfoJson<'_> {
         let Self { image, usage, .. } = self;
-        let (place, place_hex) = self.place.as_ref().map(json::name).unzip();
-        let large = |file: &LargeFile| {
-            let (path, path_hex) = json::name(&file.path);
-            let mut value = json!({
-                "path": path, "bytes": file.bytes, "stored_bytes": file.stored,
-                "shared_block_bytes": file.shared,
-            });
-            if let Some(hex) = path_hex {
-                value["path_hex"] = hex.into();
-            }
-            value
+        let (place, place_hex) = json::optional_name(self.place.as_deref());
+        let only_decoded = |bytes| StoredJson {
+            bytes,
+            stored_bytes: 0,
         };
-        let section = |(kind, start, len): &(String, u64, u64)| json!({"kind": kind, "start": start, "bytes": len});
-        let tables = usage.tables.iter();
-        let tables: Vec<_> = tables
-            .map(|(name, stored)| json!({"name": name, "stored_bytes": stored}))
-            .collect();
-        let mut value = json!({
-            "version": "4.0",
-            "codec": image.codec().name(),
-            "codec_options": options_json(image.codec_options()),
-            "uncompressed": image.is_uncompressed(),
-            "block_size": image.block_size(),
-            "flags": image.flags(),
-            "flag_names": image.flag_names(),
-            "inodes": image.inode_count(),
-            "shared_blocks": image.shared_block_count(),
-            "made": image.mkfs_time(),
-            "offset": image.offset(),
-            "bytes_used": image.bytes_used(),
-            "file_bytes": self.file_bytes,
-            "place": place,
-            "entry": self.entry.as_ref().ok().map(entry_json),
-            "recipe": self.recipe,
-            "sections": usage.sections.iter().map(section).collect::<Vec<_>>(),
-            "files": usage.files,
-            "bytes": usage.bytes,
-            "stored": {
-                "compressed": usage.compressed,
-                "raw": usage.raw,
-                "shared": usage.shared,
-                "sparse": {"bytes": usage.sparse, "stored_bytes": 0},
-                "duplicates": {"bytes": usage.duplicates, "stored_bytes": 0},
-                "other_bytes": usage.other,
-                "tables": tables,
+        InfoJson {
+            version: "4.0",
+            codec: image.codec().name(),
+            codec_options: image.codec_options(),
+            uncompressed: image.is_uncompressed(),
+            block_size: image.block_size(),
+            flags: image.flags(),
+            flag_names: image.flag_names(),
+            inodes: image.inode_count(),
+            shared_blocks: image.shared_block_count(),
+            made: image.mkfs_time(),
+            offset: image.offset(),
+            bytes_used: image.bytes_used(),
+            file_bytes: self.file_bytes,
+            place,
+            place_hex,
+            entry: self.entry.as_ref().ok().map(EntryJson::of),
+            recipe: self.recipe.as_ref(),
+            sections: usage.sections.iter().map(SectionJson::of).collect(),
+            files: usage.files,
+            bytes: usage.bytes,
+            stored: ClassesJson {
+                compressed: usage.compressed,
+                raw: usage.raw,
+                shared: usage.shared,
+                sparse: only_decoded(usage.sparse),
+                duplicates: only_decoded(usage.duplicates),
+                other_bytes: usage.other,
+                tables: usage.tables.iter().map(TableJson::of).collect(),
             },
-            "largest": usage.largest.iter().map(large).collect::<Vec<_>>(),
-            "curve": usage.sizes,
+            largest: usage.largest.iter().map(LargeFileJson::of).collect(),
+            curve: &usage.sizes,
+            hot_pack: self.hot_pack.as_ref().map(HotPackJson::of),
+        }
+    }
+}
+
+/// What `brisk info --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct InfoJson<'a> {
+    /// Version of SquashFS: `"4.0"`.
+    version: &'static str,
+    /// Codec in the superblock: `gzip`, `lzo`, `xz`, `lz4`, `zstd`.
+    codec: &'static str,
+    /// Options that the image records for the codec.
+    ///
+    /// Null if it records none.
+    codec_options: Option<&'a CodecOptions>,
+    /// Whether blocks, metadata and attributes are all stored raw.
+    uncompressed: bool,
+    /// Size of a data block.
+    block_size: u32,
+    /// Flag bits of the superblock.
+    flags: u16,
+    /// Names of the flags that are set.
+    flag_names: Vec<&'static str>,
+    /// Inodes; a hard-linked file counts once.
+    inodes: u32,
+    /// Blocks that several files share.
+    shared_blocks: u32,
+    /// When the image was made.
+    made: u32,
+    /// Byte of the file at which the image starts.
+    offset: u64,
+    /// Size of the SquashFS image.
+    bytes_used: u64,
+    /// Size of the whole file, with what is before and behind the image.
+    file_bytes: u64,
+    /// Directory that the tree belongs at.
+    ///
+    /// Null if the image records none.
+    place: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place_hex: Option<String>,
+    /// How `brisk run` starts the image if no program is named.
+    ///
+    /// Null if the image has no entry.
+    entry: Option<EntryJson<'a>>,
+    /// How the image was made, as the image itself holds it.
+    ///
+    /// Null if the image does not record it.
+    recipe: Option<&'a Recipe>,
+    /// What is behind the image.
+    sections: Vec<SectionJson<'a>>,
+    /// Files; a hard-linked file counts once.
+    files: u64,
+    /// Size of the files.
+    bytes: u64,
+    /// How the bytes of the files are stored.
+    stored: ClassesJson<'a>,
+    /// The largest files, the largest first; `--top` says how many (10).
+    largest: Vec<LargeFileJson<'a>>,
+    /// How many files are how small.
+    curve: &'a [SizeStep],
+    /// Hot pack behind the image. `info` does not look at a pack beside it.
+    ///
+    /// Absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hot_pack: Option<HotPackJson>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct EntryJson<'a> {
+    /// The program and its arguments.
+    command: Vec<Cow<'a, str>>,
+    /// Whether the image is the program's root directory.
+    root: bool,
+    /// The directory that the program starts in, from the root of the image.
+    ///
+    /// Null if it is that of the caller.
+    directory: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    directory_hex: Option<String>,
+    /// The variables that are set in the program's environment.
+    variables: Vec<VariableJson<'a>>,
+    /// Where the entry comes from: `recorded` (`--entry`), `AppRun` or `desktop`, the program or the only `.desktop` file at
+    /// the top of the tree.
+    from: &'static str,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct VariableJson<'a> {
+    /// The name of the variable.
+    name: Cow<'a, str>,
+    /// Its value.
+    value: Cow<'a, str>,
+}
+
+impl<'a> EntryJson<'a> {
+    fn of(entry: &'a Entry) -> Self {
+        let (directory, directory_hex) = json::optional_name(entry.directory.as_deref());
+        let variables = entry.variables.iter();
+        let variables = variables.map(|(name, value)| VariableJson {
+            name: json::name(name).0,
+            value: json::name(value).0,
         });
-        if let Some(pack) = &self.hot_pack {
-            value["hot_pack"] = hot_json(pack);
+        Self {
+            command: json::names(&entry.command),
+            root: entry.root,
+            directory,
+            directory_hex,
+            variables: variables.collect(),
+            from: entry.origin.word(),
         }
-        if let Some(hex) = place_hex.flatten() {
-            value["place_hex"] = hex.into();
+    }
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct SectionJson<'a> {
+    /// Kind of the section: see [image-format.md](image-format.md).
+    kind: &'a str,
+    /// Byte at which its contents start, from the start of the image.
+    start: u64,
+    /// Size of its contents.
+    bytes: u64,
+}
+
+impl<'a> SectionJson<'a> {
+    fn of((kind, start, bytes): &'a (String, u64, u64)) -> Self {
+        Self {
+            kind,
+            start: *start,
+            bytes: *bytes,
         }
-        value
+    }
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ClassesJson<'a> {
+    /// Compressed blocks of one file.
+    compressed: Stored,
+    /// Raw blocks of one file.
+    raw: Stored,
+    /// Blocks that several files share.
+    shared: Stored,
+    /// Blocks of zeros.
+    sparse: StoredJson,
+    /// Files whose contents are stored for another file.
+    duplicates: StoredJson,
+    /// Everything before the tables except contents: superblock, codec options, alignment of raw files.
+    other_bytes: u64,
+    /// The tables that the image has.
+    tables: Vec<TableJson<'a>>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct StoredJson {
+    /// Decoded size.
+    bytes: u64,
+    /// 0.
+    stored_bytes: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct TableJson<'a> {
+    /// Which table: `inodes`, `directories`, `fragments`, `export`, `ids`, `xattrs`.
+    name: &'a str,
+    /// Its stored size.
+    stored_bytes: u64,
+}
+
+impl<'a> TableJson<'a> {
+    fn of((name, stored_bytes): &'a (&'static str, u64)) -> Self {
+        Self {
+            name,
+            stored_bytes: *stored_bytes,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct LargeFileJson<'a> {
+    /// Path of the file.
+    path: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    /// Size of the file.
+    bytes: u64,
+    /// Stored size of the blocks of its own, or of the file that it duplicates.
+    stored_bytes: u64,
+    /// Size of its end in a shared block.
+    shared_block_bytes: u64,
+}
+
+impl<'a> LargeFileJson<'a> {
+    fn of(file: &'a LargeFile) -> Self {
+        let (path, path_hex) = json::name(&file.path);
+        Self {
+            path,
+            path_hex,
+            bytes: file.bytes,
+            stored_bytes: file.stored,
+            shared_block_bytes: file.shared,
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct HotPackJson {
+    /// Codec of the frames: `lz4`, `zstd`.
+    codec: &'static str,
+    /// Pages in the pack.
+    pages: u64,
+    /// Size of these pages.
+    bytes: u64,
+    /// Stored size of the frames.
+    stored_bytes: u64,
+    /// Files with pages in the pack.
+    files: usize,
+    /// Ranges of pages.
+    ranges: usize,
+    /// Frames; brisk decodes a whole frame at once.
+    frames: usize,
+    /// Names in the pack.
+    look_ups: LookUpsJson,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct LookUpsJson {
+    /// Names that exist.
+    found: usize,
+    /// Names that do not exist.
+    absent: usize,
+}
+
+impl HotPackJson {
+    fn of(pack: &HotPack) -> Self {
+        let (found, absent) = look_ups(pack);
+        Self {
+            codec: pack.codec().name(),
+            pages: pack.pages(),
+            bytes: pack.data_len(),
+            stored_bytes: pack.data_stored(),
+            files: pack.files().len(),
+            ranges: pack.range_count(),
+            frames: pack.frame_count(),
+            look_ups: LookUpsJson { found, absent },
+        }
     }
 }
 
@@ -312,27 +550,6 @@ fn entry_text(entry: &Result<Entry, NoEntry>) -> String {
     }
 }
 
-fn entry_json(entry: &Entry) -> Value {
-    // As lossy as command lines in other JSON of brisk.
-    let text = |text: &std::ffi::OsString| Value::from(text.to_string_lossy());
-    let directory = entry.directory.as_ref().map(json::name);
-    let (directory, directory_hex) = directory.unzip();
-    let variables = entry.variables.iter();
-    let variables =
-        variables.map(|(name, value)| json!({"name": text(name), "value": text(value)}));
-    let mut value = json!({
-        "command": entry.command.iter().map(text).collect::<Vec<_>>(),
-        "root": entry.root,
-        "directory": directory,
-        "variables": variables.collect::<Vec<_>>(),
-        "from": entry.origin.word(),
-    });
-    if let Some(hex) = directory_hex.flatten() {
-        value["directory_hex"] = hex.into();
-    }
-    value
-}
-
 fn recipe_text(recipe: Option<&Recipe>) -> anyhow::Result<String> {
     let Some(recipe) = recipe else {
         return Ok("none recorded".to_owned());
@@ -359,20 +576,6 @@ fn hot_text(pack: &HotPack) -> String {
     )
 }
 
-fn hot_json(pack: &HotPack) -> Value {
-    let (found, absent) = look_ups(pack);
-    json!({
-        "codec": pack.codec().name(),
-        "pages": pack.pages(),
-        "bytes": pack.data_len(),
-        "stored_bytes": pack.data_stored(),
-        "files": pack.files().len(),
-        "ranges": pack.range_count(),
-        "frames": pack.frame_count(),
-        "look_ups": {"found": found, "absent": absent},
-    })
-}
-
 fn options_text(image: &Image) -> String {
     match image.codec_options() {
         None => "options not recorded (the default)".to_owned(),
@@ -397,11 +600,7 @@ fn options_text(image: &Image) -> String {
         Some(CodecOptions::Lz4 { high: true }) => "high compression".to_owned(),
         Some(CodecOptions::Lz4 { high: false }) => "fast".to_owned(),
         Some(CodecOptions::Xz { dict_size, filters }) => {
-            // The names are the same as in a recipe.
-            let names = filters.iter().map(|filter| json!(filter));
-            let filters: Vec<_> = names
-                .filter_map(|name| name.as_str().map(str::to_owned))
-                .collect();
+            let filters: Vec<_> = filters.iter().map(|filter| filter.name()).collect();
             let filters = match filters.is_empty() {
                 true => "no filters".to_owned(),
                 false => format!("filters {}", filters.join(", ")),
@@ -410,26 +609,6 @@ fn options_text(image: &Image) -> String {
         }
         Some(CodecOptions::Zstd { level }) => format!("level {level}"),
         Some(other) => format!("{other:?}"),
-    }
-}
-
-fn options_json(options: Option<&CodecOptions>) -> Value {
-    match options {
-        None => Value::Null,
-        Some(CodecOptions::Gzip {
-            level,
-            window,
-            strategies,
-        }) => json!({"level": level, "window": window, "strategies": strategies}),
-        Some(CodecOptions::Lzo { algorithm, level }) => {
-            json!({"algorithm": algorithm, "level": level})
-        }
-        Some(CodecOptions::Lz4 { high }) => json!({"high_compression": high}),
-        Some(CodecOptions::Xz { dict_size, filters }) => {
-            json!({"dict_size": dict_size, "filters": filters})
-        }
-        Some(CodecOptions::Zstd { level }) => json!({"level": level}),
-        Some(other) => json!(format!("{other:?}")),
     }
 }
 

@@ -1,10 +1,12 @@
 //! `brisk profile`: looks at profiles, and makes one of several.
 
-use std::ffi::OsStr;
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use brisk_image::profile::{Demand, FileState, Origin, PAGE, PagesOfBoth, Profile, ProfileFile};
+use brisk_image::profile::{
+    Demand, FileState, Origin, PAGE, PagesByState, PagesOfBoth, Profile, ProfileFile,
+};
 use brisk_image::{Limits, Tree, TreeRules, Work};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, say};
@@ -12,7 +14,7 @@ use brisk_terminal::names::shown;
 use brisk_terminal::page::Page;
 use clap::Subcommand;
 use indicatif::BinaryBytes;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::file_kind::explain_profile;
 use crate::image_args::{LimitArgs, open_image_within};
@@ -343,58 +345,247 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// An object with `path`, and with its bytes if it is not UTF-8.
-fn with_path(path: impl AsRef<OsStr>, mut value: Value) -> Value {
-    let (name, hex) = json::name(&path);
-    value["path"] = name.into();
-    if let Some(hex) = hex {
-        value["path_hex"] = hex.into();
-    }
-    value
+/// What `brisk profile show --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ShowJson<'a> {
+    /// Version of brisk that wrote the profile.
+    brisk: &'a str,
+    /// Recorded command with its arguments; if there are several commands, the first one.
+    command: Vec<Cow<'a, str>>,
+    /// Recorded launches.
+    runs: u32,
+    /// What ended the recording.
+    ///
+    /// Null if the profile does not say.
+    ready: Option<ReadyJson<'a>>,
+    /// Ranges of pages and names, together.
+    steps: usize,
+    /// The directories and images that the launch asks for.
+    roots: Vec<RootJson<'a>>,
+    /// The files with the most pages, most first; `--top` says how many (10).
+    top: Vec<TopJson>,
 }
 
-fn demand_json(demand: &Demand) -> Value {
-    json!({
-        "files": demand.files,
-        "pages": demand.pages,
-        "bytes": demand.bytes,
-        "ranges": demand.ranges,
-        "look_ups": {"found": demand.found, "absent": demand.absent},
-    })
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ReadyJson<'a> {
+    /// What it was, for people.
+    by: &'a str,
+    /// From the start until then.
+    seconds: f64,
 }
 
-fn show_json(
-    profile: &Profile,
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct RootJson<'a> {
+    /// Absolute path at which the program saw the root.
+    path: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    /// What it is: `directory`, `image`, `system`.
+    kind: &'static str,
+    /// What the launch asks for in it.
+    demand: DemandJson,
+    /// Whether the root is not the directory or image that was named.
+    ///
+    /// Absent if none was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_outside: Option<bool>,
+    /// Size of all files in the directory or image that was named.
+    ///
+    /// Absent in other roots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct DemandJson {
+    /// Files with at least one page that the launch asks for.
+    files: u64,
+    /// Pages that it asks for.
+    pages: u64,
+    /// Size of these pages.
+    bytes: u64,
+    /// Ranges of pages.
+    ranges: u64,
+    /// Names that it looks up.
+    look_ups: FoundJson,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct FoundJson {
+    /// Names that exist.
+    found: u64,
+    /// Names that do not exist.
+    absent: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct TopJson {
+    /// Path as the program saw it.
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    /// Pages of the file that the launch asks for.
+    pages: u64,
+    /// Size of these pages.
+    bytes: u64,
+    /// Size of the whole file.
+    file_bytes: u64,
+}
+
+fn show_json<'a>(
+    profile: &'a Profile,
     demand: &[Demand],
     share: Option<(usize, u64)>,
     top: &[TopFile<'_>],
-) -> Value {
+) -> ShowJson<'a> {
     let roots = profile.roots().iter().zip(demand).enumerate();
     let roots = roots.map(|(i, (root, demand))| {
-        let mut value = json!({"kind": root.kind.name(), "demand": demand_json(demand)});
-        if let Some((known, whole)) = share {
-            value["is_outside"] = (known != i).into();
-            if known == i {
-                value["tree_bytes"] = whole.into();
-            }
+        let (path, path_hex) = json::name(&root.path);
+        RootJson {
+            path,
+            path_hex,
+            kind: root.kind.name(),
+            demand: DemandJson {
+                files: demand.files,
+                pages: demand.pages,
+                bytes: demand.bytes,
+                ranges: demand.ranges,
+                look_ups: FoundJson {
+                    found: demand.found,
+                    absent: demand.absent,
+                },
+            },
+            is_outside: share.map(|(known, _)| known != i),
+            tree_bytes: share
+                .filter(|(known, _)| *known == i)
+                .map(|(_, whole)| whole),
         }
-        with_path(&root.path, value)
     });
     let files = top.iter().map(|TopFile { file, pages, bytes }| {
-        let value = json!({"pages": pages, "bytes": bytes, "file_bytes": file.len});
-        with_path(path_of(profile, file), value)
+        let (path, path_hex) = json::owned_name(path_of(profile, file));
+        TopJson {
+            path,
+            path_hex,
+            pages: *pages,
+            bytes: *bytes,
+            file_bytes: file.len,
+        }
     });
-    let command = profile.command().iter().map(|word| json::name(word).0);
-    let ready = profile.ready();
-    json!({
-        "brisk": profile.brisk(),
-        "command": command.collect::<Vec<_>>(),
-        "runs": profile.runs(),
-        "ready": ready.map(|ready| json!({"by": ready.by, "seconds": ready.at as f64 / 1e6})),
-        "steps": profile.steps().len(),
-        "roots": roots.collect::<Vec<_>>(),
-        "top": files.collect::<Vec<_>>(),
-    })
+    ShowJson {
+        brisk: profile.brisk(),
+        command: json::names(profile.command()),
+        runs: profile.runs(),
+        ready: profile.ready().map(|ready| ReadyJson {
+            by: &ready.by,
+            seconds: ready.at as f64 / 1e6,
+        }),
+        steps: profile.steps().len(),
+        roots: roots.collect(),
+        top: files.collect(),
+    }
+}
+
+/// What `brisk profile check --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CheckJson<'a> {
+    /// Whether a file with pages changed or is gone.
+    stale: bool,
+    /// Pages of the profile.
+    pages: PagesByState,
+    /// Names of the root.
+    look_ups: ChangedJson,
+    /// The files that changed or are gone.
+    files: Vec<ChangedFileJson<'a>>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct ChangedJson {
+    /// Names that are found or absent as they were.
+    pub same: u64,
+    /// Names that were found and are absent now, or the reverse.
+    pub changed: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ChangedFileJson<'a> {
+    /// Path of the file in its root.
+    path: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    /// What became of it: `missing`, `changed`.
+    state: &'static str,
+    /// Size of the file when it was recorded.
+    ///
+    /// Absent if it has the same size, or if it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    was_bytes: Option<u64>,
+    /// Size of the file now.
+    ///
+    /// Absent if it has the same size, or if it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_bytes: Option<u64>,
+}
+
+impl<'a> ChangedFileJson<'a> {
+    fn of((file, state): &(&'a ProfileFile, &FileState)) -> Self {
+        let (path, path_hex) = json::name(&file.path);
+        let (was_bytes, is_bytes) = match state {
+            FileState::Length(now) => (Some(file.len), Some(*now)),
+            _ => (None, None),
+        };
+        let state = match state {
+            FileState::Missing => "missing",
+            _ => "changed",
+        };
+        Self {
+            path,
+            path_hex,
+            state,
+            was_bytes,
+            is_bytes,
+        }
+    }
+}
+
+/// What `brisk profile diff --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DiffJson {
+    /// Pages of all files.
+    pages: PagesOfBoth,
+    /// The files with other pages in one profile than in the other.
+    files: Vec<DifferentFileJson>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct DifferentFileJson {
+    /// Path as the program saw it.
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    /// Pages of this file.
+    pages: PagesOfBoth,
+}
+
+impl DifferentFileJson {
+    fn of((root, path, pages): &(PathBuf, PathBuf, PagesOfBoth)) -> Self {
+        let (path, path_hex) = json::owned_name(root.join(path));
+        Self {
+            path,
+            path_hex,
+            pages: *pages,
+        }
+    }
 }
 
 fn check(args: &CheckArgs) -> anyhow::Result<Answer> {
@@ -410,25 +601,17 @@ fn check(args: &CheckArgs) -> anyhow::Result<Answer> {
         .filter(|(_, state)| !matches!(state, FileState::Same | FileState::Outside))
         .collect();
     if args.json {
-        let file = |(file, state): &(&ProfileFile, &FileState)| {
-            let value = match state {
-                FileState::Missing => json!({"state": "missing"}),
-                FileState::Length(now) => {
-                    json!({"state": "changed", "was_bytes": file.len, "is_bytes": now})
-                }
-                _ => json!({"state": "changed"}),
-            };
-            with_path(&file.path, value)
-        };
-        json::print(&json!({
-            "stale": staleness.is_stale(),
-            "pages": staleness.pages,
-            "look_ups": {
-                "same": staleness.look_ups.saturating_sub(staleness.look_ups_changed),
-                "changed": staleness.look_ups_changed,
+        json::print(&CheckJson {
+            stale: staleness.is_stale(),
+            pages: staleness.pages,
+            look_ups: ChangedJson {
+                same: staleness
+                    .look_ups
+                    .saturating_sub(staleness.look_ups_changed),
+                changed: staleness.look_ups_changed,
             },
-            "files": changed.iter().map(file).collect::<Vec<_>>(),
-        }))?;
+            files: changed.iter().map(ChangedFileJson::of).collect(),
+        })?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
         for (file, state) in &changed {
@@ -505,13 +688,10 @@ fn merge(args: &MergeArgs) -> anyhow::Result<Answer> {
 fn diff(args: &DiffArgs) -> anyhow::Result<Answer> {
     let difference = open(&args.first)?.compare(&open(&args.second)?);
     if args.json {
-        let file = |(root, path, pages): &(PathBuf, PathBuf, PagesOfBoth)| {
-            with_path(root.join(path), json!({"pages": pages}))
-        };
-        json::print(&json!({
-            "pages": difference.total,
-            "files": difference.files.iter().map(file).collect::<Vec<_>>(),
-        }))?;
+        json::print(&DiffJson {
+            pages: difference.total,
+            files: difference.files.iter().map(DifferentFileJson::of).collect(),
+        })?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
         let signs = |pages: &PagesOfBoth| {

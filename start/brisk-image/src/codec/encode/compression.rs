@@ -11,6 +11,7 @@ use crate::error::{Error, Result, Unsupported};
 ///
 /// The fields may hold any values. [`Compression::check`] says whether this build can do it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "codec", rename_all = "lowercase", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Compression {
@@ -18,25 +19,25 @@ pub enum Compression {
     None,
     /// zlib streams.
     Gzip {
-        /// 1 to 12, of libdeflate. 9 is the default.
+        /// Level of gzip: 1 to 12, of libdeflate. 9 is the default.
         level: u8,
     },
     /// LZO1X, at the one level there is.
     Lzo {},
     /// LZ4.
     Lz4 {
-        /// The level of the high compression mode, 3 to 12; without, the fast mode.
+        /// Level of the high compression mode, 3 to 12; without, the fast mode.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         high: Option<u8>,
     },
     /// LZMA2, in xz streams.
     Xz {
-        /// 0 to 9, of liblzma. 6 is the default.
+        /// Preset of xz: 0 to 9, of liblzma. 6 is the default.
         preset: u8,
         /// The slower variant of the preset.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         extreme: bool,
-        /// Bytes of the dictionary: 2^n or 2^n + 2^(n-1), at least 8192 and at most the block
+        /// Size of the dictionary: 2^n or 2^n + 2^(n-1), at least 8192 and at most the block
         /// size. Without, the block size.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dict_size: Option<u32>,
@@ -46,7 +47,7 @@ pub enum Compression {
     },
     /// Zstandard.
     Zstd {
-        /// 1 to 22. 15 is the default.
+        /// Level of zstd: 1 to 22. 15 is the default.
         level: u8,
     },
 }
