@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-use crate::verbs::{diff, info, profile};
+use crate::verbs::{cache, diff, info, profile};
 
 /// What each verb prints.
 fn types() -> Vec<(&'static str, Value)> {
@@ -25,6 +25,19 @@ fn types() -> Vec<(&'static str, Value)> {
         ("profile show", schema::<profile::ShowJson<'_>>()),
         ("profile check", schema::<profile::CheckJson<'_>>()),
         ("profile diff", schema::<profile::DiffJson>()),
+        ("cache ls", schema::<cache::ls::EntryJson<'_>>()),
+        ("cache get", schema::<cache::get::GetJson<'_>>()),
+        ("cache stat", schema::<cache::stat::StatJson<'_>>()),
+        (
+            "cache stat of an old cache",
+            schema::<cache::stat::OldCodeCacheJson<'_>>(),
+        ),
+        ("cache explain", schema::<cache::explain::ExplainJson<'_>>()),
+        ("cache verify", schema::<cache::verify::VerifyJson<'_>>()),
+        (
+            "cache prune and cache clear",
+            schema::<cache::prune::PruneJson>(),
+        ),
     ]
 }
 
@@ -227,9 +240,9 @@ fn add_rows(table: &mut Vec<String>, path: &str, object: &Value) {
             let siblings = fields(object);
             let base = siblings.iter().find(|known| known.name == of);
             let base = base.unwrap_or_else(|| panic!("{at} is of no name"));
-            let lacks = match (without_null(base.schema).1, base.may_be_absent) {
-                (true, _) => format!("`{of}` is null or UTF-8"),
-                (_, true) => format!("`{of}` is absent or UTF-8"),
+            let base = match (base.may_be_absent, without_null(base.schema).1) {
+                (true, _) => format!("`{of}` is absent or UTF-8"),
+                (_, true) => format!("`{of}` is null or UTF-8"),
                 _ => format!("`{of}` is UTF-8"),
             };
             let word = if is_nullable && !field.may_be_absent {
@@ -238,7 +251,7 @@ fn add_rows(table: &mut Vec<String>, path: &str, object: &Value) {
                 "absent"
             };
             "its bytes in hexadecimal".clone_into(&mut meaning);
-            when = format!("{word} if {lacks}");
+            when = format!("{word} if {base}");
         }
         let listed = values(schema);
         if !listed.is_empty() && field.schema.get("const").is_none() {

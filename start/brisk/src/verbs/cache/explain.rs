@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use brisk_cache::{Explanation, Outcome};
@@ -5,12 +6,13 @@ use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::count;
 use brisk_terminal::names::printable;
 use http::{HeaderName, HeaderValue};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::directory_arg::DirectoryArg;
-use super::http_responses::{self, HttpResponses};
+use super::http_responses::{self, HttpResponses, ResponseJson};
 use super::key::{KeyArg, json_key, shown_key};
 use super::ls::{minute, seconds};
+use super::verify::DamageJson;
 use crate::json;
 
 #[derive(Debug, clap::Args)]
@@ -48,9 +50,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
         _ => None,
     };
     if args.json {
-        let mut value = to_json(&key, &told);
-        value["responses"] = responses.as_ref().map(HttpResponses::to_json).into();
-        json::print(&value)?;
+        json::print(&ExplainJson::of(&key, &told, responses.as_ref()))?;
     } else {
         let mut out = io::stdout().lock();
         match &responses {
@@ -184,69 +184,173 @@ fn print(out: &mut impl Write, key: &[u8], told: &Explanation) -> io::Result<()>
     }
 }
 
-fn to_json(key: &[u8], told: &Explanation) -> Value {
-    let (key, key_hex) = json_key(key);
-    let sets = told.digest.map(|digest| {
-        json!({
-            "digest": format!("{digest:032x}"),
-            "block": told.block,
-            "sets": told.sets,
-            "first_slot": told.first_slot,
-            "in_use": told.occupied,
-            "damaged": told.damaged,
-        })
-    });
-    let slot = told.slot.as_ref().map(|slot| {
-        json!({
-            "at": slot.at,
-            "set": slot.set,
-            "number": slot.number,
-            "segment": format!("{:016x}", slot.segment),
-            "record_at": slot.record_at,
-            "record_bytes": slot.record_len,
-            "record_check": format!("{:016x}", slot.record_check),
-            "written": seconds(slot.written),
-            "last_used": seconds(slot.used),
-            "noted": slot.noted,
-            "bucket": slot.bucket,
-            "own_file": slot.alone,
-        })
-    });
-    let file = told.segment.as_ref().map(|segment| {
-        json!({
-            "name": segment.file,
-            "bytes": segment.bytes,
-            "sequence": segment.sequence,
-        })
-    });
-    let record = told.record.as_ref().map(|record| {
-        let (key, key_hex) = json_key(&record.key);
-        let mut value = json!({
-            "key": key,
-            "fingerprint": format!("{:016x}", record.fingerprint),
-            "value_at": record.value_at,
-            "bytes": record.value_len,
-            "chunks": record.chunks,
-        });
-        if let Some(hex) = key_hex {
-            value["key_hex"] = hex.into();
+/// What `brisk cache explain --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ExplainJson<'a> {
+    /// The key.
+    key: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+    /// Whether it is found.
+    is_found: bool,
+    /// How the look-up ends: `found`, `no-index`, `no-slot`, `slot-damaged`, `no-segment`, `segment-damaged`,
+    /// `record-damaged`, `other-key` (the slot belongs to another key with the same digest), `value-damaged`.
+    outcome: &'static str,
+    /// The same in words.
+    reason: String,
+    /// Slots of the index.
+    slots: u64,
+    /// Where the slot can be.
+    ///
+    /// Null if the look-up does not reach this.
+    look_up: Option<LookUpJson>,
+    /// The slot.
+    ///
+    /// Null if the look-up does not reach this.
+    slot: Option<SlotJson>,
+    /// The file.
+    ///
+    /// Null if the look-up does not reach this.
+    data_file: Option<DataFileJson<'a>>,
+    /// The record.
+    ///
+    /// Null if the look-up does not reach this.
+    record: Option<RecordJson<'a>>,
+    /// What is wrong.
+    ///
+    /// Null if nothing is.
+    damage: Option<DamageJson<'a>>,
+    /// The HTTP responses that are stored of the URL that the key is.
+    ///
+    /// Null if the key is found, or is no URL with responses.
+    responses: Option<Vec<ResponseJson>>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct LookUpJson {
+    /// Digest of the key.
+    digest: String,
+    /// Block of the index.
+    block: u32,
+    /// The two sets of the block in which the slot can be.
+    sets: [u32; 2],
+    /// The slot of a set at which the look-up begins.
+    first_slot: u32,
+    /// Slots of these sets with entries.
+    in_use: u32,
+    /// Damaged slots of these sets.
+    damaged: u32,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct SlotJson {
+    /// Byte of the index at which the slot is.
+    at: u64,
+    /// Its set.
+    set: u32,
+    /// Its place in the set.
+    number: u32,
+    /// Number of the file that it names.
+    segment: String,
+    /// Where the record is in that file.
+    record_at: u64,
+    /// Size of the record.
+    record_bytes: u64,
+    /// Check of the record.
+    record_check: String,
+    /// As in `cache ls`.
+    written: u64,
+    /// As in `cache ls`.
+    last_used: u64,
+    /// Whether a use was noted since the record was put there: eviction copies such a record.
+    noted: bool,
+    /// As in `cache ls`.
+    bucket: u16,
+    /// As in `cache ls`.
+    own_file: bool,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct DataFileJson<'a> {
+    /// Its name.
+    name: &'a str,
+    /// Its size.
+    bytes: u64,
+    /// When it was begun, among all files of the cache.
+    sequence: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct RecordJson<'a> {
+    /// Key in the record.
+    key: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+    /// As in `cache ls`.
+    fingerprint: String,
+    /// Where the value is in the file.
+    value_at: u64,
+    /// Size of the value.
+    bytes: u64,
+    /// Chunks of the value with checks of their own; 0 if the record's check covers the value.
+    chunks: u64,
+}
+
+impl<'a> ExplainJson<'a> {
+    fn of(key: &'a [u8], told: &'a Explanation, responses: Option<&HttpResponses>) -> Self {
+        let (key, key_hex) = json_key(key);
+        Self {
+            key,
+            key_hex,
+            is_found: told.outcome == Outcome::Found,
+            outcome: told.outcome.name(),
+            reason: reason(told),
+            slots: told.slots,
+            look_up: told.digest.map(|digest| LookUpJson {
+                digest: format!("{digest:032x}"),
+                block: told.block,
+                sets: told.sets,
+                first_slot: told.first_slot,
+                in_use: told.occupied,
+                damaged: told.damaged,
+            }),
+            slot: told.slot.as_ref().map(|slot| SlotJson {
+                at: slot.at,
+                set: slot.set,
+                number: slot.number,
+                segment: format!("{:016x}", slot.segment),
+                record_at: slot.record_at,
+                record_bytes: slot.record_len,
+                record_check: format!("{:016x}", slot.record_check),
+                written: seconds(slot.written),
+                last_used: seconds(slot.used),
+                noted: slot.noted,
+                bucket: slot.bucket,
+                own_file: slot.alone,
+            }),
+            data_file: told.segment.as_ref().map(|segment| DataFileJson {
+                name: &segment.file,
+                bytes: segment.bytes,
+                sequence: segment.sequence,
+            }),
+            record: told.record.as_ref().map(|record| {
+                let (key, key_hex) = json_key(&record.key);
+                RecordJson {
+                    key,
+                    key_hex,
+                    fingerprint: format!("{:016x}", record.fingerprint),
+                    value_at: record.value_at,
+                    bytes: record.value_len,
+                    chunks: record.chunks,
+                }
+            }),
+            damage: told.damage.as_ref().map(DamageJson::of),
+            responses: responses.map(HttpResponses::to_json),
         }
-        value
-    });
-    let mut value = json!({
-        "key": key,
-        "is_found": told.outcome == Outcome::Found,
-        "outcome": told.outcome.name(),
-        "reason": reason(told),
-        "slots": told.slots,
-        "look_up": sets,
-        "slot": slot,
-        "data_file": file,
-        "record": record,
-        "damage": told.damage.as_ref().map(super::verify::to_json),
-    });
-    if let Some(hex) = key_hex {
-        value["key_hex"] = hex.into();
     }
-    value
 }

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -10,7 +11,7 @@ use brisk_cache::{Inspection, Outcome};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::say;
 use brisk_terminal::names::shown;
-use serde_json::json;
+use serde::Serialize;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -58,21 +59,41 @@ fn print_json(inspection: &Inspection, key: &[u8]) -> anyhow::Result<Answer> {
     // As keys are.
     let (text, value_hex) = json_key(&value);
     let (key, key_hex) = json_key(key);
-    let mut told = json!({
-        "key": key,
-        "is_found": is_found,
-        "outcome": explanation.outcome.name(),
-        "bytes": is_found.then_some(value.len()),
-        "value": is_found.then_some(text),
-    });
-    for (name, hex) in [("key_hex", key_hex), ("value_hex", value_hex)] {
-        if let Some(hex) = hex {
-            told[name] = hex.into();
-        }
-    }
-    json::print(&told)?;
+    json::print(&GetJson {
+        key,
+        key_hex,
+        is_found,
+        outcome: explanation.outcome.name(),
+        bytes: is_found.then_some(value.len()),
+        value: is_found.then_some(text),
+        value_hex,
+    })?;
     Ok(match is_found {
         true => Answer::Yes,
         false => Answer::No,
     })
+}
+
+/// What `brisk cache get --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GetJson<'a> {
+    /// The key.
+    key: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+    /// Whether the value is found, and all of it is right.
+    is_found: bool,
+    /// As in `cache explain`.
+    outcome: &'static str,
+    /// Size of the value.
+    ///
+    /// Null if it is not found.
+    bytes: Option<usize>,
+    /// The value; each piece that is no UTF-8 becomes U+FFFD.
+    ///
+    /// Null if it is not found.
+    value: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_hex: Option<String>,
 }

@@ -9,7 +9,7 @@ use brisk_http::{
 use brisk_terminal::messages::count;
 use brisk_terminal::names::printable;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// What a cache has of a URL, as brisk-http keeps it.
 pub(super) struct HttpResponses {
@@ -122,25 +122,44 @@ impl HttpResponses {
         Ok(())
     }
 
-    pub(super) fn to_json(&self) -> Value {
-        let responses = self.each(|_, is_selected, policy, has_body| {
+    pub(super) fn to_json(&self) -> Vec<ResponseJson> {
+        self.each(|_, selected, policy, body_found| {
             let (action, text) = self.explain(policy);
-            json!({
-                "selected": is_selected,
-                "status": policy.status().as_u16(),
-                "action": match action {
+            ResponseJson {
+                selected,
+                status: policy.status().as_u16(),
+                age_seconds: policy.age(self.now),
+                action: match action {
                     Action::Use => "use",
                     Action::UseAndRevalidate => "use-and-revalidate",
                     Action::Revalidate => "revalidate",
                     Action::Forward => "forward",
                     Action::GatewayTimeout => "gateway-timeout",
                 },
-                "age_seconds": policy.age(self.now),
-                "body_bytes": policy.body().len(),
-                "body_found": has_body,
-                "text": text,
-            })
-        });
-        responses.into()
+                body_bytes: policy.body().len(),
+                body_found,
+                text,
+            }
+        })
     }
+}
+
+/// A response that is stored.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ResponseJson {
+    /// Whether the request selects it.
+    selected: bool,
+    /// Its status.
+    status: u16,
+    /// Its age.
+    age_seconds: u64,
+    /// What would happen: `use`, `use-and-revalidate`, `revalidate`, `forward`, `gateway-timeout`.
+    action: &'static str,
+    /// Length of its body.
+    body_bytes: u64,
+    /// Whether its body is stored. A table may be stored in its place.
+    body_found: bool,
+    /// All that in words.
+    text: String,
 }

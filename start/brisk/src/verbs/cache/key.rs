@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
@@ -48,9 +49,8 @@ pub(super) fn shown_key(key: &[u8]) -> String {
 }
 
 /// A key as JSON can hold it. If it is not UTF-8, the second value has its bytes in hexadecimal.
-pub(super) fn json_key(key: &[u8]) -> (String, Option<String>) {
-    let (text, hex) = crate::json::name(OsStr::from_bytes(key));
-    (text.into_owned(), hex)
+pub(super) fn json_key(key: &[u8]) -> (Cow<'_, str>, Option<String>) {
+    crate::json::name(OsStr::from_bytes(key))
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -124,7 +125,7 @@ impl<W: Write> Lister<W> {
                 )?;
                 self.key(&entry.key);
             }
-            Style::Json => serde_json::to_writer(&mut self.buffer, &JsonEntry::new(entry))?,
+            Style::Json => serde_json::to_writer(&mut self.buffer, &EntryJson::of(entry))?,
         }
         self.buffer.push(b'\n');
         if self.buffer.len() >= BUFFER {
@@ -160,22 +161,30 @@ pub(super) fn seconds(time: SystemTime) -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// An entry as one line of JSON.
+/// An entry, as `brisk cache ls --json` prints it on one line.
 #[derive(Serialize)]
-struct JsonEntry {
-    key: String,
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EntryJson<'a> {
+    /// The key.
+    key: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key_hex: Option<String>,
+    /// Size of the value.
     bytes: u64,
+    /// Bucket, 0 to 255.
     bucket: u16,
+    /// What the program called the layout of the value.
     fingerprint: String,
+    /// When it was inserted, to the minute.
     written: u64,
+    /// When a use was last noted, or when it was inserted.
     last_used: u64,
+    /// Whether the value has a file of its own.
     own_file: bool,
 }
 
-impl JsonEntry {
-    fn new(entry: &Entry) -> Self {
+impl<'a> EntryJson<'a> {
+    fn of(entry: &'a Entry) -> Self {
         let (key, key_hex) = json_key(&entry.key);
         Self {
             key,

@@ -2,15 +2,15 @@
 
 mod code_cache;
 mod directory_arg;
-mod explain;
-mod get;
+pub mod explain;
+pub mod get;
 mod holders;
 mod http_responses;
 mod key;
-mod ls;
-mod prune;
-mod stat;
-mod verify;
+pub mod ls;
+pub mod prune;
+pub mod stat;
+pub mod verify;
 
 use brisk_terminal::answer::Answer;
 use clap::Subcommand;

@@ -8,7 +8,7 @@ use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, warn};
 use brisk_terminal::names::shown;
 use brisk_terminal::size::parse_size;
-use serde_json::json;
+use serde::Serialize;
 
 use super::directory_arg::DirectoryArg;
 use crate::json;
@@ -62,6 +62,31 @@ struct GroupArg {
     group: Option<u32>,
 }
 
+/// What `brisk cache prune --json` and `brisk cache clear --json` print.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PruneJson {
+    /// Entries that were removed for their age.
+    ///
+    /// Absent for `clear`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expired: Option<u64>,
+    /// Entries that were removed for space.
+    ///
+    /// Absent for `clear`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evicted: Option<u64>,
+    /// Entries that were removed.
+    ///
+    /// Absent for `prune`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<u64>,
+    /// Size of all files before.
+    bytes_before: u64,
+    /// Size of all files after.
+    bytes: u64,
+}
+
 /// Opens a cache to write. Its directory must be one already.
 fn open(directory: &Path, group: &GroupArg, options: CacheOptions) -> anyhow::Result<Cache> {
     super::directory_arg::open(directory)?;
@@ -81,12 +106,13 @@ pub(super) fn prune(args: &PruneArgs) -> anyhow::Result<Answer> {
         .max_age(args.max_age);
     let pruned = open(directory, &args.group, options)?.prune()?;
     if args.json {
-        json::print(&json!({
-            "expired": pruned.expired,
-            "evicted": pruned.evicted,
-            "bytes_before": pruned.bytes_before,
-            "bytes": pruned.bytes_after,
-        }))?;
+        json::print(&PruneJson {
+            expired: Some(pruned.expired),
+            evicted: Some(pruned.evicted),
+            entries: None,
+            bytes_before: pruned.bytes_before,
+            bytes: pruned.bytes_after,
+        })?;
     } else {
         let mut out = io::stdout().lock();
         writeln!(
@@ -118,11 +144,13 @@ pub(super) fn clear(args: &ClearArgs) -> anyhow::Result<Answer> {
     cache.clear()?;
     let after = cache.stat()?;
     if args.json {
-        json::print(&json!({
-            "entries": before.entries,
-            "bytes_before": before.bytes,
-            "bytes": after.bytes,
-        }))?;
+        json::print(&PruneJson {
+            expired: None,
+            evicted: None,
+            entries: Some(before.entries),
+            bytes_before: before.bytes,
+            bytes: after.bytes,
+        })?;
     } else {
         let mut out = io::stdout().lock();
         writeln!(

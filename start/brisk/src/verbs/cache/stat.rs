@@ -1,17 +1,18 @@
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use brisk_cache::{CodeCache, DataFile, LayoutStat, Stored, Summary, fingerprint};
+use brisk_cache::{CodeCache, Damage, DataFile, LayoutStat, Stored, Summary, fingerprint};
 use brisk_http::Variants;
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::count;
 use brisk_terminal::names::{printable, shown};
 use indicatif::BinaryBytes;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::code_cache::CodeCacheFiles;
 use super::directory_arg::{Directory, DirectoryArg};
 use super::holders::Held;
+use super::verify::DamageJson;
 use crate::json;
 use crate::verbs::profile::percent;
 
@@ -47,19 +48,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
     let damage = inspection.index_damage();
     let layouts = inspection.layouts(ASKED)?;
     if args.json {
-        let mut value = to_json(&summary, &held);
-        let layouts = layouts.iter().map(|layout| {
-            json!({
-                "fingerprint": format!("{:016x}", layout.fingerprint),
-                "name": name_of(layout.fingerprint),
-                "entries": layout.entries,
-            })
-        });
-        value["layouts"] = layouts.collect();
-        if let Some(damage) = damage {
-            value["index"]["damage"] = super::verify::to_json(damage);
-        }
-        json::print(&value)?;
+        json::print(&StatJson::of(&summary, &held, &layouts, damage))?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
         print(&mut out, directory, &summary, &layouts, &held)?;
@@ -74,12 +63,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
 
 fn show_code_cache(directory: &Path, files: &CodeCacheFiles, json: bool) -> io::Result<()> {
     if json {
-        return json::print(&json!({
-            "kind": "old-code-cache",
-            "versions": files.versions,
-            "entries": files.entries,
-            "bytes": files.bytes,
-        }));
+        return json::print(&OldCodeCacheJson {
+            kind: "old-code-cache",
+            versions: &files.versions,
+            entries: files.entries,
+            bytes: files.bytes,
+        });
     }
     let versions: Vec<_> = files.versions.iter().map(u32::to_string).collect();
     let mut out = io::stdout().lock();
@@ -300,61 +289,236 @@ fn together<'a>(files: impl Iterator<Item = &'a DataFile>) -> String {
     }
 }
 
-fn to_json(summary: &Summary, held: &Held) -> Value {
-    let files = summary.files.iter().map(|file| {
-        json!({
-            "name": file.name,
-            "own_file": file.alone,
-            "bytes": file.bytes,
-            "sequence": file.sequence,
-            "active": file.active,
-            "entries": file.entries,
-            "record_bytes": file.entry_bytes,
-        })
-    });
-    let buckets = summary.buckets.iter().map(|bucket| {
-        json!({
-            "bucket": bucket.bucket,
-            "entries": bucket.entries,
-            "record_bytes": bucket.bytes,
-        })
-    });
-    let ledger = summary.ledger.map(|ledger| {
-        json!({
-            "of_this_boot": ledger.is_of_this_boot,
-            "unsettled": ledger.is_unsettled,
-            "segment": ledger.active.map(|number| format!("{number:016x}")),
-            "tail": ledger.tail,
-            "begun": ledger.begun,
-            "bytes": ledger.bytes,
-            "entries": ledger.entries,
-            "record_bytes": ledger.entry_bytes,
-        })
-    });
-    json!({
-        "kind": "cache",
-        "versions": [summary.version],
-        "entries": summary.entries,
-        "record_bytes": summary.entry_bytes,
-        "bytes": summary.bytes,
-        "limit_bytes": summary.limit,
-        "index": {
-            "slots": summary.slots,
-            "bytes": summary.index_bytes,
-            "damaged_slots": summary.damaged_slots,
-            "without_file": summary.dangling,
-            "mark": summary.mark.map(|mark| mark.name()),
-        },
-        "files": files.collect::<Vec<_>>(),
-        "buckets": buckets.collect::<Vec<_>>(),
-        "unfinished": {"files": summary.unfinished, "bytes": summary.unfinished_bytes},
-        "held": {
-            "files": held.files,
-            "bytes": held.bytes,
-            "pids": held.processes,
-            "unseen_processes": held.unseen,
-        },
-        "ledger": ledger,
-        "other_files": summary.other_files,
-    })
+/// What `brisk cache stat --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StatJson<'a> {
+    /// What the directory is, by the headers of its files: `cache`.
+    kind: &'static str,
+    /// Versions of the format.
+    versions: [u32; 1],
+    /// Entries, counted slot by slot.
+    entries: u64,
+    /// Size of all files of the cache.
+    bytes: u64,
+    /// The most that they may have, by the last program that inserted here; *added*.
+    ///
+    /// Null if none has said it.
+    limit_bytes: Option<u64>,
+    /// Size of the records of all entries.
+    record_bytes: u64,
+    /// The layouts of values; *added*.
+    layouts: Vec<LayoutJson>,
+    /// The index.
+    index: IndexJson<'a>,
+    /// The files with records; the one that is evicted first comes first.
+    files: Vec<FileJson<'a>>,
+    /// The buckets with entries.
+    buckets: Vec<BucketJson>,
+    /// Files that are being written, or that killed writers have left.
+    unfinished: FilesJson,
+    /// Files that were removed while processes had them open or mapped.
+    held: HeldJson<'a>,
+    /// What the writers have counted.
+    ///
+    /// Null if no ledger can be read.
+    ledger: Option<LedgerJson>,
+    /// Files that no cache makes.
+    other_files: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct LayoutJson {
+    /// Name of the layout, as the programs have it, 16 hexadecimal digits.
+    fingerprint: String,
+    /// What values of it are: `HTTP responses`, `bodies of HTTP responses`, `generated code`.
+    ///
+    /// Null if only their program knows.
+    name: Option<&'static str>,
+    /// How many of the entries that were asked have it: 1,000 at most, drawn by the digests of their keys.
+    entries: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct IndexJson<'a> {
+    /// Its slots.
+    slots: u64,
+    /// Its size.
+    bytes: u64,
+    /// Slots that fail their checks.
+    damaged_slots: u64,
+    /// Entries whose file is not there.
+    without_file: u64,
+    /// What the index says about itself: `current`; `moving`, it is being replaced; `replaced`, there is another; `unknown`.
+    ///
+    /// Null if no index can be read.
+    mark: Option<&'static str>,
+    /// Why the index cannot be read.
+    ///
+    /// Absent if it can, and if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<DamageJson<'a>>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct FileJson<'a> {
+    /// Its name.
+    name: &'a str,
+    /// Whether it has one value, and not many.
+    own_file: bool,
+    /// Its size.
+    bytes: u64,
+    /// When it was begun, among all files of the cache.
+    ///
+    /// Null if its header is damaged.
+    sequence: Option<u64>,
+    /// Whether writers append to it.
+    active: bool,
+    /// Entries in it.
+    entries: u64,
+    /// Size of their records. The rest was replaced or removed, or is still free.
+    record_bytes: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct BucketJson {
+    /// Its number.
+    bucket: u16,
+    /// Its entries.
+    entries: u64,
+    /// Size of their records.
+    record_bytes: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct FilesJson {
+    /// How many.
+    files: u64,
+    /// Their size.
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct HeldJson<'a> {
+    /// How many.
+    files: u64,
+    /// Their size.
+    bytes: u64,
+    /// These processes.
+    pids: &'a [i32],
+    /// Processes that this user may not look at.
+    unseen_processes: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct LedgerJson {
+    /// Whether the writers' ledger was written in this place since the machine was switched on. If not, the next writer
+    /// counts again.
+    of_this_boot: bool,
+    /// Whether a writer is making or removing files. If none is, it was killed, and the next one removes what it left.
+    unsettled: bool,
+    /// Number of the segment that writers append to.
+    ///
+    /// Null if there is none.
+    segment: Option<String>,
+    /// Byte of that segment at which it has room.
+    tail: u64,
+    /// Files with records that were ever begun.
+    begun: u64,
+    /// As `bytes` of the whole, by the writers' count.
+    bytes: u64,
+    /// As `entries` of the whole, by the writers' count.
+    entries: u64,
+    /// As `record_bytes` of the whole, by the writers' count.
+    record_bytes: u64,
+}
+
+/// What `brisk cache stat --json` prints of a cache of generated code that an older brisk made.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OldCodeCacheJson<'a> {
+    /// What the directory is: `old-code-cache`.
+    kind: &'static str,
+    /// Versions of the format.
+    versions: &'a [u32],
+    /// Entries.
+    entries: u64,
+    /// Size of all files of the cache.
+    bytes: u64,
+}
+
+impl<'a> StatJson<'a> {
+    fn of(
+        summary: &'a Summary,
+        held: &'a Held,
+        layouts: &[LayoutStat],
+        damage: Option<&'a Damage>,
+    ) -> Self {
+        let layouts = layouts.iter().map(|layout| LayoutJson {
+            fingerprint: format!("{:016x}", layout.fingerprint),
+            name: name_of(layout.fingerprint),
+            entries: layout.entries,
+        });
+        let files = summary.files.iter().map(|file| FileJson {
+            name: &file.name,
+            own_file: file.alone,
+            bytes: file.bytes,
+            sequence: file.sequence,
+            active: file.active,
+            entries: file.entries,
+            record_bytes: file.entry_bytes,
+        });
+        let buckets = summary.buckets.iter().map(|bucket| BucketJson {
+            bucket: bucket.bucket,
+            entries: bucket.entries,
+            record_bytes: bucket.bytes,
+        });
+        Self {
+            kind: "cache",
+            versions: [summary.version],
+            entries: summary.entries,
+            bytes: summary.bytes,
+            limit_bytes: summary.limit,
+            record_bytes: summary.entry_bytes,
+            layouts: layouts.collect(),
+            index: IndexJson {
+                slots: summary.slots,
+                bytes: summary.index_bytes,
+                damaged_slots: summary.damaged_slots,
+                without_file: summary.dangling,
+                mark: summary.mark.map(|mark| mark.name()),
+                damage: damage.map(DamageJson::of),
+            },
+            files: files.collect(),
+            buckets: buckets.collect(),
+            unfinished: FilesJson {
+                files: summary.unfinished,
+                bytes: summary.unfinished_bytes,
+            },
+            held: HeldJson {
+                files: held.files,
+                bytes: held.bytes,
+                pids: &held.processes,
+                unseen_processes: held.unseen,
+            },
+            ledger: summary.ledger.map(|ledger| LedgerJson {
+                of_this_boot: ledger.is_of_this_boot,
+                unsettled: ledger.is_unsettled,
+                segment: ledger.active.map(|number| format!("{number:016x}")),
+                tail: ledger.tail,
+                begun: ledger.begun,
+                bytes: ledger.bytes,
+                entries: ledger.entries,
+                record_bytes: ledger.entry_bytes,
+            }),
+            other_files: summary.other_files,
+        }
+    }
 }

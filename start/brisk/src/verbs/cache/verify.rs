@@ -1,13 +1,16 @@
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 
 use brisk_cache::Damage;
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::count;
 use brisk_terminal::names::{printable, shown};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::directory_arg::DirectoryArg;
-use super::key::{json_key, shown_key};
+use super::key::shown_key;
 use crate::json;
 use crate::progress::Progress;
 
@@ -58,15 +61,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
     written?;
     let more = done.faults.saturating_sub(described.len() as u64);
     if args.json {
-        json::print(&json!({
-            "sound": done.faults == 0,
-            "entries": done.entries,
-            "bytes": done.bytes,
-            "files": done.files,
-            "changed": done.changed,
-            "faults": described.iter().map(to_json).collect::<Vec<_>>(),
-            "more_faults": more,
-        }))?;
+        json::print(&VerifyJson {
+            sound: done.faults == 0,
+            entries: done.entries,
+            bytes: done.bytes,
+            files: done.files,
+            changed: done.changed,
+            faults: described.iter().map(DamageJson::of).collect(),
+            more_faults: more,
+        })?;
     } else {
         let cache = shown(&args.cache.directory);
         let mut out = io::stdout().lock();
@@ -106,18 +109,54 @@ fn line(damage: &Damage) -> String {
     format!("{text}{}", key.unwrap_or_default())
 }
 
-pub(super) fn to_json(damage: &Damage) -> Value {
-    let mut value = json!({
-        "file": damage.file,
-        "at": damage.at,
-        "message": damage.message,
-    });
-    if let Some(key) = &damage.key {
-        let (key, hex) = json_key(key);
-        value["key"] = key.into();
-        if let Some(hex) = hex {
-            value["key_hex"] = hex.into();
+/// What `brisk cache verify --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VerifyJson<'a> {
+    /// Whether brisk found no fault.
+    sound: bool,
+    /// Entries that are right.
+    entries: u64,
+    /// Size of their values.
+    bytes: u64,
+    /// Files with records.
+    files: u64,
+    /// Entries that were replaced or removed while brisk read them.
+    changed: u64,
+    /// The first 100 faults.
+    faults: Vec<DamageJson<'a>>,
+    /// Faults beyond the first 100.
+    more_faults: u64,
+}
+
+/// Something that is damaged.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DamageJson<'a> {
+    /// Name of the damaged file.
+    file: &'a str,
+    /// Byte of it at which the damaged header, slot, record or chunk begins.
+    at: u64,
+    /// What is wrong.
+    message: &'a str,
+    /// The key that cannot be read for that reason.
+    ///
+    /// Absent if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+}
+
+impl<'a> DamageJson<'a> {
+    pub(super) fn of(damage: &'a Damage) -> Self {
+        let (key, key_hex) = json::optional_name(damage.key.as_deref().map(OsStr::from_bytes));
+        Self {
+            file: &damage.file,
+            at: damage.at,
+            message: &damage.message,
+            key,
+            key_hex,
         }
     }
-    value
 }
