@@ -11,20 +11,37 @@
 
 use std::collections::BTreeSet;
 
+use brisk_image::hot_pack::Audit;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-use crate::verbs::{cache, diff, info, profile};
+use crate::verbs::{
+    auto, cache, diff, doctor, extract, hot, info, ls, pack, profile, replay, stat, verify, verity,
+    warm,
+};
 
 /// What each verb prints.
 fn types() -> Vec<(&'static str, Value)> {
     vec![
+        ("pack and repack", schema::<pack::PackJson<'_>>()),
+        ("verity", schema::<verity::VerityJson<'_>>()),
+        ("ls", schema::<ls::EntryJson<'_>>()),
+        ("extract", schema::<extract::ExtractJson<'_>>()),
         ("info", schema::<info::InfoJson<'_>>()),
         ("diff", schema::<diff::DiffJson<'_>>()),
+        ("verify", schema::<verify::VerifyJson>()),
+        ("hot", schema::<hot::HotJson<'_>>()),
         ("profile show", schema::<profile::ShowJson<'_>>()),
         ("profile check", schema::<profile::CheckJson<'_>>()),
         ("profile diff", schema::<profile::DiffJson>()),
+        ("run --audit", schema::<Audit>()),
+        ("replay", schema::<replay::ReplayJson>()),
+        (
+            "warm of an image or a directory",
+            schema::<warm::WarmJson>(),
+        ),
+        ("auto list", schema::<auto::ListJson<'_>>()),
         ("cache ls", schema::<cache::ls::EntryJson<'_>>()),
         ("cache get", schema::<cache::get::GetJson<'_>>()),
         ("cache stat", schema::<cache::stat::StatJson<'_>>()),
@@ -38,6 +55,8 @@ fn types() -> Vec<(&'static str, Value)> {
             "cache prune and cache clear",
             schema::<cache::prune::PruneJson>(),
         ),
+        ("stat", schema::<Vec<stat::SessionJson<'_>>>()),
+        ("doctor", schema::<doctor::DoctorJson>()),
     ]
 }
 

@@ -12,6 +12,7 @@ use crate::profile::{Asked, PagesOfBoth, Profile};
 
 /// What a launch asked for, compared with what a hot pack would have put into memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Audit {
     /// Pages of all files.
@@ -25,6 +26,7 @@ pub struct Audit {
 
 /// Counts of one kind of thing that a launch asked for or a hot pack has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Audited {
     /// Asked for, and in the pack.
@@ -37,6 +39,7 @@ pub struct Audited {
 
 /// A file of an [`Audit`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct AuditedFile {
     /// The path in the image or tree.

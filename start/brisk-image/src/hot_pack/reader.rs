@@ -103,13 +103,15 @@ pub struct FrameReader {
 
 /// What [`HotPack::verify`] compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HotChecked {
-    /// Frames whose bytes are those of the files.
+    /// Frames with the bytes of the files.
     pub frames: u64,
-    /// Bytes in them.
+    /// Size of these frames.
     pub bytes: u64,
-    /// Frames that are damaged or have other bytes; 1 if the identity is that of another image.
+    /// Frames that are damaged or have other bytes than the files. If the pack belongs to another image, this is 1, and no frame
+    /// is compared.
     pub faults: u64,
 }
 

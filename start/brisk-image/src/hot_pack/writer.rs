@@ -96,35 +96,37 @@ pub struct HotPackWriter {
 
 /// The names that the launches of a profile looked up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct WrittenLookUps {
-    /// Names in the pack that are there.
+    /// Names in the pack that exist.
     pub found: u64,
-    /// Names in the pack that are not.
+    /// Names in the pack that do not exist.
     pub absent: u64,
-    /// Names that are left out because they have another answer now.
+    /// Names that are left out, because they were found and are absent now, or the reverse.
     pub changed: u64,
 }
 
 /// What a hot pack holds, and what it lacks of the profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct HotSummary {
-    /// Files with pages in it.
+    /// Files with pages in the pack.
     pub files: u64,
-    /// Pages.
+    /// Pages in the pack.
     pub pages: u64,
-    /// Bytes of those pages.
+    /// Size of these pages.
     pub bytes: u64,
-    /// Bytes of the pack.
+    /// Size of the pack.
     pub file_bytes: u64,
-    /// Frames.
+    /// Frames; a whole frame is decoded at once.
     pub frames: u64,
-    /// Names that were looked up.
+    /// Names that the launches looked up.
     pub look_ups: WrittenLookUps,
-    /// Pages of the profile that are left out because their file changed or is not there.
+    /// Pages of the profile that are left out, because their file changed or is gone.
     pub stale_pages: u64,
-    /// Those files.
+    /// Files of these pages.
     pub stale_files: u64,
     /// Pages of the profile that belong to other roots.
     pub outside_pages: u64,

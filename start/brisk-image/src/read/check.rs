@@ -19,31 +19,32 @@ use crate::work::Work;
 /// gigabyte of it.
 pub(crate) const MOST_FAULTS: u64 = 100;
 
-/// What [`Image::check`] read and decoded.
+/// What [`Image::check`] read and decoded. The feature `sections` brings the field of that name, and checks sections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Checked {
-    /// Inodes, each hard-linked one counted once.
+    /// Inodes; a hard-linked file counts once.
     pub inodes: u64,
     /// Directories among them, each listed to its end.
     pub directories: u64,
     /// Files among them.
     pub files: u64,
-    /// Bytes of those files, holes too.
+    /// Size of the files, holes included.
     pub bytes: u64,
     /// Stored blocks with contents of one file.
     pub blocks: u64,
     /// Blocks that several files share.
     pub shared_blocks: u64,
-    /// Extended attributes, those of inodes with the same ones counted once.
+    /// Extended attributes; a set that several inodes have counts once.
     pub xattrs: u64,
-    /// Sections behind the image. The feature `sections` brings this field, and checks them.
+    /// Sections behind the image.
     #[cfg(feature = "sections")]
     pub sections: u64,
-    /// What of all this is damaged. Only the first 100 faults were described.
+    /// Faults in all this. Only the first 100 are described.
     pub faults: u64,
-    /// Whether the tree was seen to its end, which a fault in its metadata prevents.
+    /// Whether the whole tree was seen; a fault in its metadata prevents that.
     pub whole_tree: bool,
 }
 

@@ -57,11 +57,12 @@ pub struct Extractor {
 /// What was extracted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct ExtractSummary {
-    /// Files, each hard-linked one counted once.
+    /// Extracted files; a hard-linked file counts once.
     pub files: u64,
-    /// Further names of files.
+    /// Further names of these files.
     pub hard_links: u64,
     /// Directories, with the target itself.
     pub directories: u64,
@@ -69,7 +70,7 @@ pub struct ExtractSummary {
     pub symlinks: u64,
     /// Devices, pipes and sockets.
     pub specials: u64,
-    /// Bytes of files.
+    /// Size of the files.
     pub bytes: u64,
     /// What could not be done, each as a sentence for a person.
     pub warnings: Vec<String>,

@@ -31,13 +31,14 @@ pub struct VerityTree {
 
 /// What is known of a written tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct VeritySummary {
-    /// The root hash, in hexadecimal digits.
+    /// Root hash: 64 hexadecimal digits.
     pub root_hash: String,
-    /// Bytes that the tree covers.
+    /// Size of what the tree covers, from the start of the file.
     pub data_bytes: u64,
-    /// Bytes of the tree, with its superblock.
+    /// Size of the tree, with its superblock.
     #[serde(rename = "hash_tree_bytes")]
     pub tree_bytes: u64,
     /// The byte of its file at which the superblock starts: the option `--hash-offset` of `veritysetup`.

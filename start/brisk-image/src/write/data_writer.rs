@@ -45,24 +45,25 @@ pub(crate) struct Data {
 
 /// What became of the bytes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Tally {
-    /// Bytes of files, those of duplicates too.
+    /// Size of all files, duplicates included.
     pub bytes: u64,
-    /// Files whose contents another file has.
+    /// Files with the contents of another file.
     pub duplicate_files: u64,
-    /// Bytes that were not stored again.
+    /// Size of these duplicates, which are not stored again.
     pub duplicate_bytes: u64,
-    /// Bytes of blocks of zeros, which are not stored.
+    /// Size of blocks of zeros, which are not stored.
     pub sparse_bytes: u64,
     /// Blocks that are stored as they are, because compressing does not make them smaller or
     /// because the plan says so.
     pub raw_blocks: u64,
     /// Blocks that are stored compressed.
     pub compressed_blocks: u64,
-    /// Blocks with the contents of several files.
+    /// Blocks among these two kinds that several files share.
     pub shared_blocks: u64,
-    /// Blocks among those above that the image that the tree comes from had, and that were not compressed again.
+    /// Blocks among them that were copied from the image that the tree comes from, and not compressed again.
     pub copied_blocks: u64,
 }
 

@@ -9,9 +9,10 @@ use crate::verity::VeritySummary;
 
 /// What a written image holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Summary {
-    /// Inodes, each hard-linked one counted once.
+    /// Inodes; a hard-linked file counts once.
     pub inodes: u64,
     /// Files among them.
     pub files: u64,
@@ -19,17 +20,21 @@ pub struct Summary {
     pub directories: u64,
     /// What became of the contents.
     pub data: Tally,
-    /// Bytes of the SquashFS image.
+    /// Size of the SquashFS image.
     pub bytes_used: u64,
-    /// Bytes of the file, with padding and sections.
+    /// Size of the file, with padding and the sections behind the image.
     pub file_bytes: u64,
     /// Threads that compressed.
     pub threads: usize,
-    /// What the hot pack behind the image holds, if there is one.
+    /// The hot pack behind the image.
+    ///
+    /// Absent without one.
     #[cfg(feature = "profile")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot_pack: Option<HotSummary>,
-    /// The hash tree behind the image, if there is one.
+    /// The hash tree behind the image.
+    ///
+    /// Absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verity: Option<VeritySummary>,
 }

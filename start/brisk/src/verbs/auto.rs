@@ -1,5 +1,6 @@
 //! `brisk auto`: the hot packs and profiles that `brisk run --auto` has learned.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +22,7 @@ use brisk_terminal::size::parse_size;
 use clap::Subcommand;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::profile::percent;
 use super::replay::summary;
@@ -370,10 +371,10 @@ fn name_of(program: &OsStr) -> anyhow::Result<&OsStr> {
 fn list(packs: &[LearnedPack], json: bool) -> anyhow::Result<Answer> {
     let links = Links::of_user();
     if json {
-        json::print(&json!({
-            "learned": packs.iter().map(to_json).collect::<Vec<_>>(),
-            "linked": links.as_ref().map(Links::to_json),
-        }))?;
+        json::print(&ListJson {
+            learned: packs.iter().map(LearnedJson::of).collect(),
+            linked: links.as_ref().map(Links::to_json),
+        })?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
         for pack in packs {
@@ -489,15 +490,14 @@ impl Links {
         )
     }
 
-    fn to_json(&self) -> Value {
+    fn to_json(&self) -> LinksJson<'_> {
         let (directory, directory_hex) = json::name(&self.directory);
-        let programs = self.programs.iter().map(|name| json::name(name).0);
-        json!({
-            "directory": directory,
-            "directory_hex": directory_hex,
-            "programs": programs.collect::<Vec<_>>(),
-            "is_first_in_path": self.is_first_in_path,
-        })
+        LinksJson {
+            directory,
+            directory_hex,
+            programs: json::names(&self.programs),
+            is_first_in_path: self.is_first_in_path,
+        }
     }
 }
 
@@ -537,33 +537,113 @@ fn state(pack: &LearnedPack) -> (&'static str, String) {
     }
 }
 
-fn to_json(pack: &LearnedPack) -> Value {
-    let used = pack.used.duration_since(UNIX_EPOCH).ok();
-    let name = |path: &Option<PathBuf>| path.as_ref().map(|p| json::name(p).0.into_owned());
-    let hex = |path: &Option<PathBuf>| path.as_ref().and_then(|p| json::name(p).1);
-    let command = pack.command.iter().map(|word| json::name(word).0);
-    json!({
-        "key": pack.key,
-        "kind": match pack.of {
-            LearnedOf::Directory => "directory",
-            LearnedOf::Program => "program",
-            _ => "image",
-        },
-        "state": state(pack).0,
-        "last_start": pack.last_start.map(|start| json!({
-            "ahead_bytes": start.ahead,
-            "own_bytes": start.own,
-        })),
-        "image": name(&pack.image),
-        "image_hex": hex(&pack.image),
-        "place": name(&pack.place),
-        "place_hex": hex(&pack.place),
-        "command": command.collect::<Vec<_>>(),
-        "runs": pack.runs,
-        "pages": pack.pages,
-        "bytes": pack.bytes,
-        "last_used": used.map(|used| used.as_secs()),
-    })
+/// What `brisk auto list --json` prints.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ListJson<'a> {
+    /// The learned packs and profiles; the last used one comes first.
+    learned: Vec<LearnedJson<'a>>,
+    /// The links of `brisk auto on`.
+    ///
+    /// Null if there is none.
+    linked: Option<LinksJson<'a>>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct LearnedJson<'a> {
+    /// Name of its files in `$XDG_CACHE_HOME/brisk/hot`.
+    key: &'a str,
+    /// What it is: `program`, a profile of a launch of a program; `directory`, one of a launch from a directory; `image`, a
+    /// hot pack of an image, or anything whose profile is missing or damaged.
+    kind: &'static str,
+    /// What brisk does at the next launch: `learned`; `learning`, the next launch is observed, too, and of an image the next
+    /// session makes the pack; `small`, the launch reads so little, or what the disk gives in so short a time, that it is
+    /// left alone.
+    state: &'static str,
+    /// What the last start read from the disk with a replay beside it, of which one that read less than 2 MiB is not noted;
+    /// of an image: what the last start that began a session read.
+    ///
+    /// Null if there was none.
+    last_start: Option<StartJson>,
+    /// The image, directory or program, by its name when brisk learned it.
+    ///
+    /// Null if it is not known.
+    image: Option<Cow<'a, str>>,
+    image_hex: Option<String>,
+    /// Where the image was mounted.
+    ///
+    /// Null of a directory or a program, and if the profile is missing or damaged.
+    place: Option<Cow<'a, str>>,
+    place_hex: Option<String>,
+    /// The program, with the script or the verb that tells its launches apart; empty if the profile is missing or damaged.
+    command: Vec<Cow<'a, str>>,
+    /// Learned launches.
+    ///
+    /// Null if the profile is missing or damaged.
+    runs: Option<u32>,
+    /// Pages in the pack or the profile.
+    ///
+    /// Null if it is damaged, or if the next launch will make it.
+    pages: Option<u64>,
+    /// Size of its files.
+    bytes: u64,
+    /// When it was last used; if never, when it was made.
+    ///
+    /// Null if that was before 1970.
+    last_used: Option<u64>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct StartJson {
+    /// Bytes that brisk asked for before the program did; of an image: bytes that brisk filled before they were asked for.
+    ahead_bytes: u64,
+    /// Bytes that the program read by itself within 15 seconds, with those of the processes that it has waited for; of an
+    /// image: bytes that the kernel asked for and that were not filled by then.
+    own_bytes: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct LinksJson<'a> {
+    /// The directory that they are in.
+    directory: Cow<'a, str>,
+    directory_hex: Option<String>,
+    /// Their names, sorted.
+    programs: Vec<Cow<'a, str>>,
+    /// Whether that directory is first in `PATH`, so that they count.
+    is_first_in_path: bool,
+}
+
+impl<'a> LearnedJson<'a> {
+    fn of(pack: &'a LearnedPack) -> Self {
+        let used = pack.used.duration_since(UNIX_EPOCH).ok();
+        let (image, image_hex) = json::optional_name(pack.image.as_deref());
+        let (place, place_hex) = json::optional_name(pack.place.as_deref());
+        Self {
+            key: &pack.key,
+            kind: match pack.of {
+                LearnedOf::Directory => "directory",
+                LearnedOf::Program => "program",
+                _ => "image",
+            },
+            state: state(pack).0,
+            last_start: pack.last_start.map(|start| StartJson {
+                ahead_bytes: start.ahead,
+                own_bytes: start.own,
+            }),
+            image,
+            image_hex,
+            place,
+            place_hex,
+            command: json::names(&pack.command),
+            runs: pack.runs,
+            pages: pack.pages,
+            bytes: pack.bytes,
+            last_used: used.map(|used| used.as_secs()),
+        }
+    }
 }
 
 /// Says what everything may take, and what it takes.

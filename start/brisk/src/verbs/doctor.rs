@@ -31,6 +31,7 @@ pub struct Args {
 
 /// Whether something works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 enum State {
     Ok,
@@ -69,14 +70,22 @@ impl State {
 
 /// Something that brisk needs from the system, and whether it works.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Finding {
+    /// What brisk looked at: see below.
     name: String,
+    /// Whether it works.
     state: State,
-    /// Whether brisk needs it to start programs from images.
+    /// Whether starting programs from images needs it.
     needed: bool,
+    /// More about it.
+    ///
+    /// Absent if there is nothing to say.
     #[serde(skip_serializing_if = "String::is_empty")]
     detail: String,
-    /// What to do if it does not work.
+    /// What to do.
+    ///
+    /// Absent except for `no`.
     #[serde(skip_serializing_if = "Option::is_none")]
     cure: Option<String>,
 }
@@ -109,13 +118,21 @@ impl Finding {
     }
 }
 
+/// What `brisk doctor --json` prints.
 #[derive(Debug, Serialize)]
-struct Diagnosis {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DoctorJson {
+    /// Whether no needed finding has the state `no`.
     usable: bool,
+    /// Release of the kernel.
     kernel: String,
+    /// A page of the system.
     page_bytes: usize,
-    /// How many bytes the kernel reads ahead in the working directory.
+    /// Read-ahead of the kernel where the working directory is.
+    ///
+    /// Null if the filesystem there has none, such as one in memory.
     read_ahead_bytes: Option<u64>,
+    /// What brisk looked at, in the order below.
     findings: Vec<Finding>,
 }
 
@@ -129,7 +146,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     findings.push(rates);
     findings.extend(learned_starts(charge.as_ref()));
     let missing = |finding: &Finding| finding.needed && finding.state == State::No;
-    let diagnosis = Diagnosis {
+    let diagnosis = DoctorJson {
         usable: !findings.iter().any(missing),
         kernel: support.release,
         page_bytes: support.page_size,
@@ -532,7 +549,7 @@ fn user_namespaces(support: &KernelSupport) -> Finding {
     .cure(cure)
 }
 
-fn print(diagnosis: &Diagnosis) -> io::Result<()> {
+fn print(diagnosis: &DoctorJson) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     writeln!(
         out,

@@ -75,12 +75,15 @@ pub struct Args {
     quiet: bool,
 }
 
-/// What `--json` prints.
+/// What `brisk extract --json` prints.
 #[derive(Serialize)]
-struct Extraction<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ExtractJson<'a> {
+    /// Target directory, as given.
     directory: std::borrow::Cow<'a, str>,
     #[serde(flatten)]
     summary: &'a ExtractSummary,
+    /// Duration.
     seconds: f64,
 }
 
@@ -135,7 +138,7 @@ fn extract(args: &Args) -> anyhow::Result<Answer> {
     }
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
-        let extraction = Extraction {
+        let extraction = ExtractJson {
             directory: args.target.to_string_lossy(),
             summary: &summary,
             seconds,

@@ -60,13 +60,17 @@ pub struct Args {
     quiet: bool,
 }
 
+/// What `brisk hot --json` prints.
 #[derive(Serialize)]
-struct WrittenHotPack<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HotJson<'a> {
+    /// Path of the pack, as given.
     path: std::borrow::Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
     #[serde(flatten)]
     summary: &'a HotSummary,
+    /// Duration.
     seconds: f64,
 }
 
@@ -118,7 +122,7 @@ fn make(args: &Args) -> anyhow::Result<Answer> {
     let seconds = started.elapsed().as_secs_f64();
     if args.json {
         let (path, path_hex) = json::name(output);
-        let report = WrittenHotPack {
+        let report = HotJson {
             path,
             path_hex,
             summary: &summary,

@@ -168,7 +168,7 @@ impl<W: Write> Lister<W> {
                 self.end_line()
             }
             Style::Json => {
-                serde_json::to_writer(&mut self.buffer, &JsonEntry::new(path, inode))?;
+                serde_json::to_writer(&mut self.buffer, &EntryJson::new(path, inode))?;
                 self.end_line()
             }
         }
@@ -335,33 +335,55 @@ fn day_of(number: u32) -> Date {
     EPOCH.saturating_add(jiff::Span::new().days(number))
 }
 
-/// An entry as one line of JSON.
+/// An entry, as `brisk ls --json` prints it on one line.
 #[derive(Serialize)]
-struct JsonEntry<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EntryJson<'a> {
+    /// Path from the root of the image; `.` is the root itself.
     path: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
+    /// Type of the file: `directory`, `file`, `symlink`, `block`, `char`, `fifo`, `socket`.
     r#type: &'static str,
+    /// Permissions with set-user-id, set-group-id and sticky: four octal digits, such as `"0755"`.
     mode: String,
+    /// Number of the inode, from 1.
     inode: u32,
+    /// Names of the inode; for a directory two, and one for each directory in it.
     links: u32,
+    /// User.
     uid: u32,
+    /// Group.
     gid: u32,
+    /// Last modification.
     mtime: u32,
+    /// Size of the file.
+    ///
+    /// Absent except for files.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
+    /// Target of a symbolic link.
+    ///
+    /// Absent except for symbolic links.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_hex: Option<String>,
+    /// First number of a device.
+    ///
+    /// Absent except for devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     major: Option<u32>,
+    /// Second number of a device.
+    ///
+    /// Absent except for devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     minor: Option<u32>,
+    /// Whether the inode has extended attributes.
     has_xattrs: bool,
 }
 
-impl<'a> JsonEntry<'a> {
+impl<'a> EntryJson<'a> {
     fn new(path: &'a Path, inode: &'a Inode) -> Self {
         let (path, path_hex) = json::name(path_from_root(path));
         let (target, target_hex) = match inode.kind() {

@@ -260,13 +260,17 @@ fn parse_chmod(text: &str) -> anyhow::Result<(String, ModeChange)> {
     }
 }
 
-/// What `--json` prints.
+/// What `brisk pack --json` and `brisk repack --json` print.
 #[derive(Serialize)]
-struct WrittenImage<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PackJson<'a> {
+    /// Path of the image, as given.
     image: std::borrow::Cow<'a, str>,
     #[serde(flatten)]
     summary: &'a Summary,
+    /// Duration.
     seconds: f64,
+    /// The warnings.
     warnings: &'a [String],
 }
 
@@ -363,7 +367,7 @@ pub fn report(written: &Written<'_>) -> anyhow::Result<()> {
         warnings.push(text);
     }
     if written.json {
-        let report = WrittenImage {
+        let report = PackJson {
             image: output.to_string_lossy(),
             summary,
             seconds,

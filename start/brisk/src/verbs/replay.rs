@@ -15,9 +15,9 @@ use brisk_terminal::messages::{count, say, warn};
 use brisk_terminal::names::shown;
 use brisk_terminal::size::parse_size;
 use indicatif::BinaryBytes;
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use super::profile;
+use super::profile::{self, ChangedJson};
 use crate::direct_launch::exec_plain;
 use crate::disk_rate::parse_charge;
 use crate::file_kind::check_profile;
@@ -157,7 +157,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     }
     ensure!(!all.is_empty(), "no profile was replayed");
     match &*all {
-        _ if args.json => json::print(&to_json(&all))?,
+        _ if args.json => json::print(&ReplayJson::of(&all))?,
         [one] if named.len() == 1 => tell(one, false, args.quiet)?,
         _ => {}
     }
@@ -251,7 +251,7 @@ pub fn open_background(path: &Path) -> anyhow::Result<BackgroundReplay> {
 /// Prints what was replayed.
 pub fn tell(replayed: &Replayed, json: bool, quiet: bool) -> std::io::Result<()> {
     if json {
-        return json::print(&to_json(std::slice::from_ref(replayed)));
+        return json::print(&ReplayJson::of(std::slice::from_ref(replayed)));
     }
     if !quiet {
         writeln!(std::io::stdout(), "{}", summary(replayed))?;
@@ -300,28 +300,60 @@ pub fn summary(replayed: &Replayed) -> String {
     text
 }
 
-/// What was replayed, all together, as JSON. Without a program, no page is passed over and nothing is given up.
-fn to_json(replayed: &[Replayed]) -> Value {
-    let sum = |count: fn(&Replayed) -> u64| {
-        let counts = replayed.iter().map(count);
-        counts.fold(0, u64::saturating_add)
-    };
-    let time: Duration = replayed.iter().map(|replayed| replayed.time).sum();
-    json!({
-        "profiles": replayed.len(),
-        "asked_bytes": sum(|replayed| replayed.pages.asked),
-        "pieces": sum(|replayed| replayed.pages.extents),
-        "resident_bytes": sum(|replayed| replayed.pages.resident),
-        "missing_bytes": sum(|replayed| replayed.pages.missing),
-        "over_budget_bytes": sum(|replayed| replayed.pages.over_budget),
-        "failed_bytes": sum(|replayed| replayed.pages.failed),
-        "files": sum(|replayed| replayed.files),
-        "changed_files": sum(|replayed| replayed.stale),
-        "missing_files": sum(|replayed| replayed.missing),
-        "look_ups": {
-            "same": sum(|replayed| replayed.look_ups.saturating_sub(replayed.changed)),
-            "changed": sum(|replayed| replayed.changed),
-        },
-        "seconds": time.as_secs_f64(),
-    })
+/// What `brisk replay --json` prints. Without a program, no page is passed over and nothing is given up.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ReplayJson {
+    /// Profiles that brisk replayed.
+    profiles: usize,
+    /// Bytes that brisk asked the kernel to read.
+    asked_bytes: u64,
+    /// Requests for these bytes.
+    pieces: u64,
+    /// Bytes that were in memory already, or that the kernel was already reading.
+    resident_bytes: u64,
+    /// Bytes in files that are gone, that brisk may not read, or that have another length.
+    missing_bytes: u64,
+    /// Bytes that brisk left out because of `--budget` or too little free memory.
+    over_budget_bytes: u64,
+    /// The part of `asked_bytes` that could not be read.
+    failed_bytes: u64,
+    /// Files of the profile that brisk looked at.
+    files: u64,
+    /// Files of another length, and files that are not regular.
+    changed_files: u64,
+    /// Files that are gone, or that brisk may not read.
+    missing_files: u64,
+    /// Names that brisk looked up.
+    look_ups: ChangedJson,
+    /// Time until everything was in memory.
+    seconds: f64,
+}
+
+impl ReplayJson {
+    /// All of these together.
+    fn of(replayed: &[Replayed]) -> Self {
+        let sum = |count: fn(&Replayed) -> u64| {
+            let counts = replayed.iter().map(count);
+            counts.fold(0, u64::saturating_add)
+        };
+        let time: Duration = replayed.iter().map(|replayed| replayed.time).sum();
+        Self {
+            profiles: replayed.len(),
+            asked_bytes: sum(|replayed| replayed.pages.asked),
+            pieces: sum(|replayed| replayed.pages.extents),
+            resident_bytes: sum(|replayed| replayed.pages.resident),
+            missing_bytes: sum(|replayed| replayed.pages.missing),
+            over_budget_bytes: sum(|replayed| replayed.pages.over_budget),
+            failed_bytes: sum(|replayed| replayed.pages.failed),
+            files: sum(|replayed| replayed.files),
+            changed_files: sum(|replayed| replayed.stale),
+            missing_files: sum(|replayed| replayed.missing),
+            look_ups: ChangedJson {
+                same: sum(|replayed| replayed.look_ups.saturating_sub(replayed.changed)),
+                changed: sum(|replayed| replayed.changed),
+            },
+            seconds: time.as_secs_f64(),
+        }
+    }
 }

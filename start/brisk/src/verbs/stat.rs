@@ -1,5 +1,7 @@
 //! `brisk stat`: the sessions of the calling user.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -13,7 +15,7 @@ use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, moment, say, span};
 use brisk_terminal::names::{printable, shown};
 use indicatif::BinaryBytes;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 
 use crate::entry::Entry;
 use crate::image_args::open_image;
@@ -46,7 +48,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         found.retain(|session| session.is_about(path));
     }
     if args.json {
-        let found: Vec<_> = found.iter().map(to_json).collect();
+        let found: Vec<_> = found.iter().map(SessionJson::of).collect();
         json::print(&found)?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
@@ -304,67 +306,162 @@ fn word(state: FileState) -> &'static str {
     }
 }
 
-fn to_json(session: &SessionStatus) -> Value {
-    let since = session
-        .since
-        .and_then(|s| s.duration_since(UNIX_EPOCH).ok());
-    let layer = session.layer.as_ref().map(|layer| json::name(layer));
-    let images: Vec<_> = session
-        .images
-        .iter()
-        .map(|image| {
-            let (path, path_hex) = json::name(&image.path);
-            let (place, place_hex) = json::name(&image.place);
-            let counts: Map<_, _> = image
-                .counts
-                .iter()
-                .map(|(name, count)| (name.clone(), json!(count)))
-                .collect();
-            let operations: Map<_, _> = image
-                .operations
-                .iter()
-                .map(|operation| {
-                    let [p50, p90, p99] = operation.times;
-                    let answers = operation.answers;
-                    let times =
-                        json!({"count": answers, "p50_ns": p50, "p90_ns": p90, "p99_ns": p99});
-                    (operation.name.clone(), times)
-                })
-                .collect();
-            json!({
-                "path": path,
-                "path_hex": path_hex,
-                "state": image.state.map(word),
-                "place": place,
-                "place_hex": place_hex,
-                "entry_text": entry_of(image).map(|entry| entry.to_string()),
-                "server_pid": image.server,
-                "limits": limits(image.confinement),
-                "restarts": image.restarts,
-                "counts": counts,
-                "operations": operations,
-            })
-        })
-        .collect();
-    let programs: Vec<_> = session
-        .programs
-        .iter()
-        .map(|(pid, name)| json!({ "pid": pid, "name": name }))
-        .collect();
-    json!({
-        "key": session.key,
-        "answers": session.guardian != 0,
-        "guardian_pid": (session.guardian != 0).then_some(session.guardian),
-        "limits": limits(session.confinement),
-        "since": since.map(|since| since.as_secs()),
-        "ending": session.ending,
-        "linger_seconds": session.linger.map(|linger| linger.as_secs()),
-        "left_seconds": session.left.map(|left| left.as_secs()),
-        "layer": layer.as_ref().map(|(name, _)| name),
-        "layer_hex": layer.as_ref().and_then(|(_, hex)| hex.as_ref()),
-        "images": images,
-        "programs": programs,
-    })
+/// A session, as `brisk stat --json` prints it in an array.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct SessionJson<'a> {
+    /// Name of the session among those of the user.
+    key: &'a str,
+    /// Whether its guardian answers; if not, only `key` has a meaning.
+    answers: bool,
+    /// Process number of the guardian.
+    ///
+    /// Null if it does not answer.
+    guardian_pid: Option<i32>,
+    /// What the guardian has given up: `capabilities`, those that it does not need, and it can get no others; `calls`, all
+    /// system calls but those that it needs. It may open all files, because a process whose files are limited may not
+    /// unmount.
+    limits: Vec<&'static str>,
+    /// When the session was made.
+    ///
+    /// Null if it does not answer.
+    since: Option<u64>,
+    /// Whether somebody has asked for its end (`umount`): no run joins it, and it ends with the last program that uses it;
+    /// *added*.
+    ending: bool,
+    /// How many whole seconds it stays after its last program.
+    ///
+    /// Null if it stays until it is unmounted, or does not answer.
+    linger_seconds: Option<u64>,
+    /// How many whole seconds it still stays if nobody joins it.
+    ///
+    /// Null while programs run, and if `linger_seconds` is null.
+    left_seconds: Option<u64>,
+    /// The directory that keeps what programs write (`--writable=DIR`), by its name when the session was made.
+    ///
+    /// Null if there is none.
+    layer: Option<Cow<'a, str>>,
+    layer_hex: Option<String>,
+    /// Its images.
+    images: Vec<ImageJson<'a>>,
+    /// The programs in the session. At most 256 are listed if brisk runs in other namespaces than the guardian.
+    programs: Vec<ProgramJson<'a>>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ImageJson<'a> {
+    /// The image, by its name when the session was made.
+    path: Cow<'a, str>,
+    path_hex: Option<String>,
+    /// What is at `path` now: `same`, the image as it was when the session was made; `replaced`, another file, or the same
+    /// one after somebody has written to it; `deleted`, nothing; *added*.
+    ///
+    /// Null if that cannot be known.
+    state: Option<&'static str>,
+    /// Where it is mounted in the session.
+    place: Cow<'a, str>,
+    place_hex: Option<String>,
+    /// How `brisk run` starts the image if no program is named, for people.
+    ///
+    /// Null if it has no entry, or the image cannot be read, was replaced or was deleted.
+    entry_text: Option<String>,
+    /// Process number of its server.
+    ///
+    /// Null while there is none.
+    server_pid: Option<i32>,
+    /// What its server has given up: as above, and `files`, all but those that it needs; empty if the server does not
+    /// answer.
+    limits: Vec<&'static str>,
+    /// How often a server replaced a dead one.
+    restarts: u32,
+    /// Counts of its server since it started: see below; empty if the server does not answer.
+    counts: BTreeMap<&'a str, u64>,
+    /// What it answered, by the name of the FUSE operation: `lookup`, `getattr`, `readlink`, `open`, `read`, `readdir`,
+    /// `readdirplus`, `xattr`, `statfs`, `ioctl`, `other`. An operation without answers is not there; empty if the server
+    /// does not answer.
+    operations: BTreeMap<&'a str, OperationJson>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct OperationJson {
+    /// Number of answers.
+    count: u64,
+    /// Half of the answers took no longer; exact to an eighth of the value.
+    p50_ns: u64,
+    /// 90 % of the answers took no longer; exact to an eighth of the value.
+    p90_ns: u64,
+    /// 99 % of the answers took no longer; exact to an eighth of the value.
+    p99_ns: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ProgramJson<'a> {
+    /// Process number.
+    pid: i32,
+    /// Its name; `?` if it is not known.
+    name: &'a str,
+}
+
+impl<'a> SessionJson<'a> {
+    fn of(session: &'a SessionStatus) -> Self {
+        let since = session
+            .since
+            .and_then(|s| s.duration_since(UNIX_EPOCH).ok());
+        let (layer, layer_hex) = json::optional_name(session.layer.as_deref());
+        let programs = session.programs.iter();
+        Self {
+            key: &session.key,
+            answers: session.guardian != 0,
+            guardian_pid: (session.guardian != 0).then_some(session.guardian),
+            limits: limits(session.confinement),
+            since: since.map(|since| since.as_secs()),
+            ending: session.ending,
+            linger_seconds: session.linger.map(|linger| linger.as_secs()),
+            left_seconds: session.left.map(|left| left.as_secs()),
+            layer,
+            layer_hex,
+            images: session.images.iter().map(ImageJson::of).collect(),
+            programs: programs
+                .map(|(pid, name)| ProgramJson { pid: *pid, name })
+                .collect(),
+        }
+    }
+}
+
+impl<'a> ImageJson<'a> {
+    fn of(image: &'a ImageStatus) -> Self {
+        let (path, path_hex) = json::name(&image.path);
+        let (place, place_hex) = json::name(&image.place);
+        let counts = image.counts.iter();
+        let operations = image.operations.iter().map(|operation| {
+            let [p50_ns, p90_ns, p99_ns] = operation.times;
+            let times = OperationJson {
+                count: operation.answers,
+                p50_ns,
+                p90_ns,
+                p99_ns,
+            };
+            (operation.name.as_str(), times)
+        });
+        Self {
+            path,
+            path_hex,
+            state: image.state.map(word),
+            place,
+            place_hex,
+            entry_text: entry_of(image).map(|entry| entry.to_string()),
+            server_pid: image.server,
+            limits: limits(image.confinement),
+            restarts: image.restarts,
+            counts: counts
+                .map(|(name, count)| (name.as_str(), *count))
+                .collect(),
+            operations: operations.collect(),
+        }
+    }
 }
 
 #[cfg(test)]

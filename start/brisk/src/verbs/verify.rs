@@ -67,43 +67,70 @@ pub struct Args {
 
 /// The result of all checks.
 #[derive(Debug, Default, Serialize)]
-struct Verification {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VerifyJson {
+    /// True if the image and the hot pack beside it have no fault and, with `--rebuild`, packing by the recipe gives the
+    /// same image.
     sound: bool,
     #[serde(flatten)]
     faults: Faults,
+    /// What brisk read and decoded.
+    ///
+    /// Absent if the image is too damaged to be opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<Checked>,
+    /// The comparison of the hot pack behind the image.
+    ///
+    /// Absent if there is none, or if it is too damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     hot_pack: Option<HotChecked>,
+    /// The hot pack in a file of its own: that of `--hot`, or `IMAGE.hot`.
+    ///
+    /// Absent if there is none. Also absent if brisk cannot compare `IMAGE.hot`; then it warns.
     #[serde(skip_serializing_if = "Option::is_none")]
     hot_pack_beside: Option<HotPackFile>,
     #[serde(flatten)]
     trees: HashTrees,
+    /// The comparison with the image made again.
+    ///
+    /// Absent without `--rebuild`, and if there is a fault in `faults`.
     #[serde(skip_serializing_if = "Option::is_none")]
     rebuilt: Option<Rebuilt>,
 }
 
 /// The hash trees of an image.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct HashTrees {
+    /// The hash trees with which brisk compared the image.
+    ///
+    /// Absent if there is none.
     #[serde(rename = "hash_trees", skip_serializing_if = "Vec::is_empty")]
     compared: Vec<HashTree>,
-    /// What could not be compared, and what to do.
+    /// Hash trees and root hashes that brisk could not compare, and what to do.
+    ///
+    /// Absent if there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_compared: Vec<String>,
 }
 
 /// A hash tree, which fits the bytes that it covers unless a fault says otherwise.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct HashTree {
+    /// The file that the tree is in.
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
-    /// Where it begins in that file.
+    /// The byte of that file at which the tree begins.
     superblock: u64,
+    /// Its root hash in hexadecimal.
     root_hash: String,
+    /// Bytes of the image that it covers.
     data_bytes: u64,
-    /// Where else the root hash is. None: nobody says that it is the right tree.
+    /// Where else this root hash is.
+    ///
+    /// Null if nothing says that it is the right tree.
     known_by: Option<String>,
 }
 
@@ -178,10 +205,12 @@ impl HashTrees {
 
 /// What is damaged.
 #[derive(Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Faults {
-    /// The library describes the first 100, of the image and of each hot pack.
+    /// What is damaged: of the image and of each hot pack the first 100 faults.
     #[serde(rename = "faults")]
     described: Vec<Fault>,
+    /// Faults that are not in `faults`.
     #[serde(rename = "more_faults")]
     more: u64,
 }
@@ -199,9 +228,13 @@ impl Faults {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Fault {
+    /// What is wrong.
     message: String,
-    /// The file in the image that the fault harms.
+    /// The file in the image that the fault harms; `.` is the root itself.
+    ///
+    /// Absent if brisk does not know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -233,24 +266,34 @@ impl Fault {
 
 /// The result for a hot pack in a file of its own.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct HotPackFile {
+    /// Path of the pack.
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
+    /// Whether it has no fault.
     sound: bool,
     #[serde(flatten)]
     faults: Faults,
-    /// None if the file is not a hot pack, or belongs to another image.
+    /// The comparison.
+    ///
+    /// Absent if the pack is too damaged, or belongs to another image.
     #[serde(skip_serializing_if = "Option::is_none")]
     checked: Option<HotChecked>,
 }
 
 /// The result of packing the image again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Rebuilt {
     /// The first byte of the image that differs.
+    ///
+    /// Null if none does.
     first_difference: Option<u64>,
+    /// Compared bytes of the image: all but a hot pack behind it.
     image_bytes: u64,
+    /// Size of the image made again.
     rebuilt_bytes: u64,
 }
 
@@ -268,12 +311,12 @@ fn check_all(args: &Args) -> anyhow::Result<Answer> {
                 if !args.json {
                     writeln!(io::stdout().lock(), "{}", printable(&fault.message))?;
                 }
-                Verification {
+                VerifyJson {
                     faults: Faults {
                         described: vec![fault],
                         more: 0,
                     },
-                    ..Verification::default()
+                    ..VerifyJson::default()
                 }
             }
             None => return Err(e),
@@ -296,7 +339,7 @@ fn is_corrupt(e: &anyhow::Error) -> bool {
     fault.is_some_and(|fault| fault.kind() == ErrorKind::Corrupt)
 }
 
-fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
+fn check(args: &Args, image: &Image) -> anyhow::Result<VerifyJson> {
     let rebuild = match args.rebuild {
         true => match Rebuild::new(image, &args.image.image) {
             // The check reports this too, with more detail.
@@ -348,7 +391,7 @@ fn check(args: &Args, image: &Image) -> anyhow::Result<Verification> {
         Some(rebuild) if faults.count() == 0 => Some(rebuild?.run(image, args.quiet)?),
         _ => None,
     };
-    Ok(Verification {
+    Ok(VerifyJson {
         sound: faults.count() == 0
             && hot_pack_beside.as_ref().is_none_or(|beside| beside.sound)
             && rebuilt.is_none_or(|r| r.first_difference.is_none()),
@@ -512,7 +555,7 @@ fn check_beside(
     })
 }
 
-fn print(image: &str, report: &Verification) -> io::Result<()> {
+fn print(image: &str, report: &VerifyJson) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if let Some(checked) = &report.checked {
         writeln!(

@@ -54,8 +54,11 @@ pub struct Args {
     quiet: bool,
 }
 
+/// What `brisk verity --json` prints.
 #[derive(Serialize)]
-struct WrittenTree<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VerityJson<'a> {
+    /// Path of the hash tree.
     hash_tree: std::borrow::Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hash_tree_hex: Option<String>,
@@ -87,7 +90,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     write_root_hash(&summary, &root_path)?;
     if args.json {
         let (hash_tree, hash_tree_hex) = json::name(&tree_path);
-        json::print(&WrittenTree {
+        json::print(&VerityJson {
             hash_tree,
             hash_tree_hex,
             summary: &summary,

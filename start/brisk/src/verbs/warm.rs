@@ -13,7 +13,7 @@ use brisk_terminal::messages::{count, say};
 use brisk_terminal::names::shown;
 use brisk_terminal::size::parse_size;
 use indicatif::BinaryBytes;
-use serde_json::json;
+use serde::Serialize;
 
 use super::profile;
 use super::replay::tell;
@@ -85,16 +85,16 @@ pub fn run(args: &Args) -> Result<Answer> {
     let warmed = warm(files, args.budget)?;
     let pages = &warmed.pages;
     if args.json {
-        json::print(&json!({
-            "files": number,
-            "bytes": bytes,
-            "asked_bytes": pages.asked,
-            "resident_bytes": pages.resident,
-            "hole_bytes": warmed.holes,
-            "missing_bytes": pages.missing,
-            "over_budget_bytes": pages.over_budget,
-            "failed_bytes": pages.failed,
-        }))?;
+        json::print(&WarmJson {
+            files: number,
+            bytes,
+            asked_bytes: pages.asked,
+            resident_bytes: pages.resident,
+            hole_bytes: warmed.holes,
+            missing_bytes: pages.missing,
+            over_budget_bytes: pages.over_budget,
+            failed_bytes: pages.failed,
+        })?;
     } else if !args.quiet {
         writeln!(io::stdout(), "{}", summary(bytes, &warmed))?;
     }
@@ -108,6 +108,28 @@ pub fn run(args: &Args) -> Result<Answer> {
         more => format!(" and {}", count(more, "other", "others")),
     };
     Err(e).with_context(|| format!("cannot read {}{others}", shown(&path)))
+}
+
+/// What `brisk warm --json` prints of an image or a directory.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct WarmJson {
+    /// The image with the hot pack beside it, or the regular files of the directory.
+    files: u64,
+    /// Size of these files.
+    bytes: u64,
+    /// Bytes that brisk asked the kernel to read.
+    asked_bytes: u64,
+    /// Bytes that were in memory already, or that the kernel was already reading.
+    resident_bytes: u64,
+    /// Bytes in holes of the files, which need no reading.
+    hole_bytes: u64,
+    /// Bytes in files that brisk may not read, or that are gone.
+    missing_bytes: u64,
+    /// Bytes that brisk left out because of `--budget` or too little free memory.
+    over_budget_bytes: u64,
+    /// The part of `asked_bytes` that could not be read.
+    failed_bytes: u64,
 }
 
 /// What was done about `bytes`, for people.
