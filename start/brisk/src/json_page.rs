@@ -73,59 +73,56 @@ const TIMES: [&str; 5] = ["made", "mtime", "written", "last_used", "since"];
 struct Field<'a> {
     name: &'a str,
     schema: &'a Value,
-    /// What its doc comments say: several, if it is in several variants of an enum.
-    described: Vec<&'a str>,
+    /// Its doc comments: several, if it is in several variants of an enum.
+    docs: Vec<&'a str>,
     may_be_absent: bool,
-    /// The texts by which the variants are known that have it.
-    only_for: Vec<&'a str>,
+    /// The variants of an enum that have it, with the texts that tell them from the others. Empty for a field of a struct.
+    variants: Vec<Option<&'a str>>,
 }
 
 /// The fields of an object: those that are always there in the order of the type, then the others by name. The bytes of a
 /// name are behind the name.
 fn fields(object: &Value) -> Vec<Field<'_>> {
-    let mut found: Vec<Field<'_>> = Vec::new();
     let required = object["required"].as_array().into_iter().flatten();
     let required: Vec<_> = required.filter_map(Value::as_str).collect();
     let properties = object["properties"].as_object().into_iter().flatten();
-    for (name, schema) in properties {
-        found.push(Field {
-            name,
-            schema,
-            described: schema["description"].as_str().into_iter().collect(),
-            may_be_absent: !required.contains(&name.as_str()),
-            only_for: Vec::new(),
-        });
-    }
-    let place = |name: &str| {
-        let base = name.strip_suffix("_hex").unwrap_or(name);
+    let properties = properties.map(|(name, schema)| Field {
+        name,
+        schema,
+        docs: schema["description"].as_str().into_iter().collect(),
+        may_be_absent: !required.contains(&name.as_str()),
+        variants: Vec::new(),
+    });
+    let mut found: Vec<_> = properties.collect();
+    found.sort_by_key(|field| {
+        let base = field.name.strip_suffix("_hex").unwrap_or(field.name);
         let at = required.iter().position(|known| *known == base);
-        (at.unwrap_or(usize::MAX), name.to_owned())
+        (at.unwrap_or(usize::MAX), field.name)
+    });
+    let variants: Vec<_> = variants(object).into_iter().map(fields).collect();
+    let always = |name: &str| {
+        let is_field = |field: &Field<'_>| field.name == name && !field.may_be_absent;
+        variants.iter().all(|fields| fields.iter().any(is_field))
     };
-    found.sort_by_key(|field| place(field.name));
-    // Each variant of an enum has fields of its own.
-    let variants = variants(object);
     for variant in &variants {
-        let own = fields(variant);
-        let mut texts = own
-            .iter()
-            .filter_map(|field| field.schema["const"].as_str());
-        let known_by = texts.next();
-        for mut field in own {
-            let is_there = |variant: &&Value| {
-                fields(variant)
-                    .iter()
-                    .any(|known| known.name == field.name && !known.may_be_absent)
-            };
-            field.may_be_absent = !variants.iter().all(is_there);
-            field.only_for.extend(known_by);
-            match found.iter_mut().find(|known| known.name == field.name) {
-                None => found.push(field),
-                Some(known) => {
-                    known.only_for.extend(known_by);
-                    let new = field.described.into_iter();
-                    let new: Vec<_> = new.filter(|text| !known.described.contains(text)).collect();
-                    known.described.extend(new);
-                }
+        let mut texts = variant.iter().map(|field| field.schema["const"].as_str());
+        let text = texts.find(Option::is_some).flatten();
+        for Field {
+            name, schema, docs, ..
+        } in variant
+        {
+            if !found.iter().any(|known| known.name == *name) {
+                found.push(Field {
+                    name,
+                    schema,
+                    docs: Vec::new(),
+                    may_be_absent: !always(name),
+                    variants: Vec::new(),
+                });
+            }
+            for known in found.iter_mut().filter(|known| known.name == *name) {
+                known.variants.push(text);
+                known.docs.extend(docs);
             }
         }
     }
@@ -140,71 +137,57 @@ fn variants(schema: &Value) -> Vec<&Value> {
 /// The schema without null, and whether there was null.
 fn without_null(schema: &Value) -> (&Value, bool) {
     let is_null = |schema: &Value| schema["type"] == "null";
-    for key in ["anyOf", "oneOf"] {
-        if let Some([one, other]) = schema[key].as_array().map(Vec::as_slice)
-            && is_null(other)
-        {
-            return (one, true);
-        }
+    match (&schema["type"], &variants(schema)[..]) {
+        (_, [one, other]) if is_null(other) => (one, true),
+        (Value::Array(types), _) => (schema, types.iter().any(|known| known == "null")),
+        _ => (schema, false),
     }
-    let types = schema["type"].as_array();
-    let has_null = types.is_some_and(|types| types.iter().any(|known| known == "null"));
-    (schema, has_null)
 }
 
 /// The type as JSON has it. Empty if there are several.
 fn plain_type(schema: &Value) -> &str {
-    let of = |schema: &Value| match &schema["type"] {
-        Value::String(one) => Some(one.clone()),
-        Value::Array(several) => {
-            let mut others = several.iter().filter(|known| *known != "null");
-            match (others.next(), others.next()) {
-                (Some(Value::String(one)), None) => Some(one.clone()),
-                _ => None,
-            }
+    match &schema["type"] {
+        Value::String(one) => one,
+        // The other one is null.
+        Value::Array(types) => types.first().and_then(Value::as_str).unwrap_or(""),
+        _ => {
+            let variants = variants(schema);
+            let types: BTreeSet<_> = variants.into_iter().map(plain_type).collect();
+            types.first().filter(|_| types.len() == 1).unwrap_or(&"")
         }
-        _ => None,
-    };
-    let known = |text: &str| {
-        let types = ["string", "integer", "number", "boolean", "object", "array"];
-        types.into_iter().find(|known| *known == text).unwrap_or("")
-    };
-    if let Some(one) = of(schema) {
-        return known(&one);
-    }
-    let variants: BTreeSet<_> = variants(schema).into_iter().map(plain_type).collect();
-    match variants.len() {
-        1 => variants.into_iter().next().unwrap_or(""),
-        _ => "",
     }
 }
 
-/// The type in words, with the unit that the name says.
-fn kind(name: &str, schema: &Value) -> &'static str {
-    let words = |word: &str| name.split('_').any(|known| known == word);
-    match plain_type(schema) {
-        "string" => "text",
-        "boolean" => "boolean",
-        "object" => "object",
-        "integer" | "number" if words("seconds") => "seconds",
-        "integer" if name.ends_with("_us") => "microseconds",
-        "integer" if name.ends_with("_ns") => "nanoseconds",
-        "integer" if words("bytes") || ["block_size", "dict_size"].contains(&name) => "bytes",
-        "integer" if TIMES.contains(&name) => "time",
-        "integer" => "integer",
-        "number" => "number",
-        _ => "",
-    }
+/// The type in words, with the unit that the name says. An array has several.
+fn kind(name: &str, schema: &Value, is_array: bool) -> &'static str {
+    let has = |word: &str| name.split('_').any(|known| known == word);
+    let kinds = match plain_type(schema) {
+        "string" => ["text", "texts"],
+        "boolean" => ["boolean", "booleans"],
+        "object" => ["object", "objects"],
+        "integer" | "number" if has("seconds") => ["seconds"; 2],
+        "integer" if has("us") => ["microseconds"; 2],
+        "integer" if has("ns") => ["nanoseconds"; 2],
+        "integer" if has("bytes") || ["block_size", "dict_size"].contains(&name) => ["bytes"; 2],
+        "integer" if TIMES.contains(&name) => ["time", "times"],
+        "integer" => ["integer", "integers"],
+        "number" => ["number", "numbers"],
+        _ => [""; 2],
+    };
+    kinds[usize::from(is_array)]
 }
 
 /// The texts that a value can have.
-fn values(schema: &Value) -> Vec<String> {
+fn values(schema: &Value) -> Vec<&str> {
     let listed = schema["enum"].as_array().into_iter().flatten();
     let all = listed.chain(schema.get("const"));
-    let own = all.filter_map(Value::as_str);
-    let mut texts: Vec<_> = own.map(|text| format!("`{text}`")).collect();
-    texts.extend(variants(schema).into_iter().flat_map(values));
-    texts
+    let below = variants(schema).into_iter().flat_map(values);
+    all.filter_map(Value::as_str).chain(below).collect()
+}
+
+fn quoted<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let texts = texts.into_iter().map(|text| format!("`{text}`"));
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// A sentence as a cell of a table: in one line, without the capital and the period.
@@ -213,87 +196,95 @@ fn cell(text: &str) -> String {
     let text = text.strip_suffix('.').unwrap_or(&text);
     let mut letters = text.chars();
     let first = letters.next().unwrap_or_default();
-    let is_name = text.chars().nth(1).is_some_and(char::is_uppercase);
-    match is_name {
+    match letters.as_str().starts_with(char::is_uppercase) {
         true => text.to_owned(),
         false => first.to_lowercase().chain(letters).collect(),
     }
 }
 
+/// When a field is null or absent, by a doc comment.
+fn is_when(text: &&str) -> bool {
+    ["Null", "Absent", "Only"]
+        .iter()
+        .any(|word| text.starts_with(word))
+}
+
+/// What the field means, and when it is null or absent.
+fn words(field: &Field<'_>, siblings: &[Field<'_>]) -> (String, String) {
+    if let Some(of) = field.name.strip_suffix("_hex") {
+        let base = siblings.iter().find(|known| known.name == of);
+        let base = base.unwrap_or_else(|| panic!("{} is of no name", field.name));
+        let word = if field.may_be_absent {
+            "absent"
+        } else {
+            "null"
+        };
+        let or = match (base.may_be_absent, without_null(base.schema).1) {
+            (true, _) => "absent or ",
+            (_, true) => "null or ",
+            _ => "",
+        };
+        let when = format!("{word} if `{of}` is {or}UTF-8");
+        return ("its bytes in hexadecimal".to_owned(), when);
+    }
+    let texts = || quoted(field.variants.iter().flatten().copied());
+    if field.schema["const"].is_string() {
+        return (format!("one of {}", texts()), String::new());
+    }
+    let paragraphs = field.docs.iter().flat_map(|doc| doc.split("\n\n"));
+    let (when, meaning): (Vec<_>, Vec<_>) = paragraphs.partition(is_when);
+    let mut meaning: Vec<_> = meaning.into_iter().map(cell).collect();
+    meaning.dedup();
+    let when = match when.first() {
+        Some(when) => cell(when),
+        None if !field.may_be_absent || field.variants.is_empty() => String::new(),
+        None if texts().is_empty() => "absent for others".to_owned(),
+        None => format!("only for {}", texts()),
+    };
+    (meaning.join("; "), when)
+}
+
 /// Adds the rows of an object, which is at `path`.
 fn add_rows(table: &mut Vec<String>, path: &str, object: &Value) {
-    for field in fields(object) {
-        let name = field.name;
-        let (mut schema, is_nullable) = without_null(field.schema);
-        let says_when = |text: &&str| {
-            ["Null", "Absent", "Only "]
-                .iter()
-                .any(|word| text.starts_with(word))
+    let fields = fields(object);
+    for field in &fields {
+        let (schema, is_nullable) = without_null(field.schema);
+        let is_array = plain_type(schema) == "array";
+        let (schema, brackets) = match is_array {
+            true => (&schema["items"], "[]"),
+            false => (schema, ""),
         };
-        let paragraphs = field.described.iter().flat_map(|text| text.split("\n\n"));
-        let (when, what): (Vec<_>, Vec<_>) = paragraphs.partition(says_when);
-        let mut when = when.first().map(|text| cell(text)).unwrap_or_default();
-        let mut meaning = what.into_iter().map(cell).collect::<Vec<_>>().join("; ");
-        let texts: Vec<_> = field
-            .only_for
-            .iter()
-            .map(|text| format!("`{text}`"))
-            .collect();
-        if field.schema["const"].is_string() {
-            meaning = format!("one of {}", texts.join(", "));
-        } else if field.may_be_absent && when.is_empty() && !name.ends_with("_hex") {
-            when = match texts.is_empty() {
-                true => "absent for others".to_owned(),
-                false => format!("only for {}", texts.join(", ")),
-            };
-        }
-        let mut at = format!("{path}{name}");
-        let mut many = "";
-        if plain_type(schema) == "array" {
-            schema = &schema["items"];
-            at.push_str("[]");
-            many = "s";
-        }
-        let kind = kind(name, schema);
-        if let Some(of) = name.strip_suffix("_hex") {
-            let siblings = fields(object);
-            let base = siblings.iter().find(|known| known.name == of);
-            let base = base.unwrap_or_else(|| panic!("{at} is of no name"));
-            let base = match (base.may_be_absent, without_null(base.schema).1) {
-                (true, _) => format!("`{of}` is absent or UTF-8"),
-                (_, true) => format!("`{of}` is null or UTF-8"),
-                _ => format!("`{of}` is UTF-8"),
-            };
-            let word = if is_nullable && !field.may_be_absent {
-                "null"
-            } else {
-                "absent"
-            };
-            "its bytes in hexadecimal".clone_into(&mut meaning);
-            when = format!("{word} if {base}");
-        }
-        let listed = values(schema);
-        if !listed.is_empty() && field.schema.get("const").is_none() {
-            meaning = format!("{meaning}: {}", listed.join(", "));
+        let at = format!("{path}{}{brackets}", field.name);
+        let (mut meaning, when) = words(field, &fields);
+        let values = values(schema);
+        if !values.is_empty() && schema.get("const").is_none() {
+            meaning = format!("{meaning}: {}", quoted(values));
         }
         assert!(!meaning.is_empty(), "{at} has no doc comment");
         let says_absent = when.contains("absent") || when.starts_with("only ");
-        assert_eq!(says_absent, field.may_be_absent, "{at}: absent? {when:?}");
-        if !field.may_be_absent {
-            assert_eq!(when.contains("null"), is_nullable, "{at}: null? {when:?}");
-        }
-        let many = if ["bytes", "seconds", ""].contains(&kind) {
-            ""
-        } else {
-            many
-        };
-        table
-            .push(format!("| `{at}` | {kind}{many} | {meaning} | {when} |").replace("|  |", "| |"));
+        assert!(
+            says_absent || !field.may_be_absent,
+            "{at}: when is it absent? {when:?}"
+        );
+        let says_null = when.contains("null");
+        assert!(
+            says_null || field.may_be_absent || !is_nullable,
+            "{at}: when is it null? {when:?}"
+        );
+        let may_lack = field.may_be_absent || is_nullable;
+        assert!(
+            when.is_empty() || may_lack,
+            "{at} is always there: {when:?}"
+        );
+        let kind = kind(field.name, schema, is_array);
+        let row = format!("| `{at}` | {kind} | {meaning} | {when} |");
+        table.push(row.replace("|  |", "| |"));
         add_rows(table, &format!("{at}."), schema);
-        let named = &schema["additionalProperties"];
-        if named.is_object() {
-            add_rows(table, &format!("{at}.NAME."), named);
-        }
+        add_rows(
+            table,
+            &format!("{at}.NAME."),
+            &schema["additionalProperties"],
+        );
     }
 }
 
