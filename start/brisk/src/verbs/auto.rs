@@ -16,6 +16,7 @@ use brisk_launch::{
     warm,
 };
 use brisk_terminal::answer::{Answer, FAILED};
+use brisk_terminal::fields::Fields;
 use brisk_terminal::messages::{count, moment, say, warn};
 use brisk_terminal::names::shown;
 use brisk_terminal::size::parse_size;
@@ -412,48 +413,55 @@ fn is_full(directory: &Path) -> bool {
 }
 
 fn print(out: &mut impl Write, pack: &LearnedPack) -> anyhow::Result<()> {
+    let mut fields = Fields::new(out, 12);
     match (&pack.image, &pack.place) {
         (Some(name), _) if pack.of == LearnedOf::Directory => {
-            writeln!(out, "{}, a directory", shown(name))?;
+            fields.line(format_args!("{}, a directory", shown(name)))?;
         }
         (Some(name), _) if pack.of == LearnedOf::Program => {
-            writeln!(out, "{}, a program", shown(name))?;
+            fields.line(format_args!("{}, a program", shown(name)))?;
         }
-        (Some(image), Some(place)) => writeln!(out, "{} on {}", shown(image), shown(place))?,
-        (Some(image), None) => writeln!(out, "{}", shown(image))?,
-        (None, _) => writeln!(out, "{}: of an unknown image", shown(&pack.key))?,
+        (Some(image), Some(place)) => {
+            fields.line(format_args!("{} on {}", shown(image), shown(place)))?;
+        }
+        (Some(image), None) => fields.line(shown(image))?,
+        (None, _) => fields.line(format_args!("{}: of an unknown image", shown(&pack.key)))?,
     }
-    writeln!(out, "  state       {}", state(pack).1)?;
+    fields.add("state", state(pack).1)?;
     if let Some(start) = pack.last_start.filter(|start| start.all() > 0) {
         let (read, first) = match pack.of {
             LearnedOf::Image => ("read", "filled"),
             _ => ("read from the disk", "asked for"),
         };
-        writeln!(
-            out,
-            "  gain        of {} that its last start {read}, brisk {first} {} first ({})",
-            BinaryBytes(start.all()),
-            BinaryBytes(start.ahead),
-            percent(start.ahead, start.all())
+        fields.add(
+            "gain",
+            format_args!(
+                "of {} that its last start {read}, brisk {first} {} first ({})",
+                BinaryBytes(start.all()),
+                BinaryBytes(start.ahead),
+                percent(start.ahead, start.all())
+            ),
         )?;
     }
     match pack.pages {
-        Some(pages) => writeln!(out, "  pages       {pages}")?,
-        None => writeln!(out, "  pages       none")?,
+        Some(pages) => fields.add("pages", pages)?,
+        None => fields.add("pages", "none")?,
     }
-    writeln!(out, "  kept        {} on the disk", BinaryBytes(pack.bytes))?;
+    fields.add(
+        "kept",
+        format_args!("{} on the disk", BinaryBytes(pack.bytes)),
+    )?;
     if let Some(runs) = pack.runs {
-        writeln!(
-            out,
-            "  learned     from {}",
-            count(runs.into(), "launch", "launches")
+        fields.add(
+            "learned",
+            format_args!("from {}", count(runs.into(), "launch", "launches")),
         )?;
     }
     if !pack.command.is_empty() {
         let command: Vec<_> = pack.command.iter().map(shown).collect();
-        writeln!(out, "  command     {}", command.join(" "))?;
+        fields.add("command", command.join(" "))?;
     }
-    writeln!(out, "  used        {}", moment(pack.used)?)?;
+    fields.add("used", moment(pack.used)?)?;
     Ok(())
 }
 

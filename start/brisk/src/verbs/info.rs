@@ -9,10 +9,12 @@ use brisk_image::hot_pack::HotPack;
 use brisk_image::usage::{LargeFile, SizeStep, Stored, Usage};
 use brisk_image::{Image, Recipe};
 use brisk_terminal::answer::Answer;
+use brisk_terminal::fields::Fields;
 use brisk_terminal::messages::count;
-use brisk_terminal::names::{printable, shown};
+use brisk_terminal::names::shown;
 use serde::Serialize;
 
+use super::profile::percent;
 use crate::entry::{Entry, NoEntry};
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
@@ -85,37 +87,34 @@ fn show(args: &Args) -> anyhow::Result<Answer> {
 impl Info {
     fn print(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let Self { image, usage, .. } = self;
-        let mut row = |name: &str, text: String| {
-            let line = format!("  {name:<16}{}", printable(&text));
-            writeln!(out, "{}", line.trim_end())
-        };
-        row("format", "SquashFS 4.0".to_owned())?;
+        let mut fields = Fields::new(out, 16);
+        fields.add("format", "SquashFS 4.0".to_owned())?;
         let codec = match image.is_uncompressed() {
             true => format!("none (says {})", image.codec()),
             false => image.codec().to_string(),
         };
-        row("codec", format!("{codec}, {}", options_text(image)))?;
-        row("block size", bytes_text(image.block_size().into()))?;
-        row(
+        fields.add("codec", format!("{codec}, {}", options_text(image)))?;
+        fields.add("block size", bytes_text(image.block_size().into()))?;
+        fields.add(
             "flags",
             format!("{:#06x}: {}", image.flags(), image.flag_names().join(", ")),
         )?;
-        row("inodes", image.inode_count().to_string())?;
-        row("shared blocks", image.shared_block_count().to_string())?;
-        row("made", time_text(image.mkfs_time())?)?;
-        row("starts at byte", image.offset().to_string())?;
-        row("image", bytes_text(image.bytes_used()))?;
-        row("file", bytes_text(self.file_bytes))?;
-        row(
+        fields.add("inodes", image.inode_count().to_string())?;
+        fields.add("shared blocks", image.shared_block_count().to_string())?;
+        fields.add("made", time_text(image.mkfs_time())?)?;
+        fields.add("starts at byte", image.offset().to_string())?;
+        fields.add("image", bytes_text(image.bytes_used()))?;
+        fields.add("file", bytes_text(self.file_bytes))?;
+        fields.add(
             "place",
             match &self.place {
                 Some(place) => shown(place),
                 None => "none recorded".to_owned(),
             },
         )?;
-        row("entry", entry_text(&self.entry))?;
-        row("recipe", recipe_text(self.recipe.as_ref())?)?;
-        row(
+        fields.add("entry", entry_text(&self.entry))?;
+        fields.add("recipe", recipe_text(self.recipe.as_ref())?)?;
+        fields.add(
             "sections",
             match usage.sections.as_slice() {
                 [] => "none".to_owned(),
@@ -128,7 +127,7 @@ impl Info {
             },
         )?;
         if let Some(pack) = &self.hot_pack {
-            row("hot pack", hot_text(pack))?;
+            fields.add("hot pack", hot_text(pack))?;
         }
         print_classes(out, usage)?;
         print_largest(out, &usage.largest)?;
@@ -503,8 +502,8 @@ fn print_curve(out: &mut impl Write, usage: &Usage) -> io::Result<()> {
             out,
             "  {:>10}{files:>12}{:>9}{bytes:>18}{:>9}",
             unit_text(*at_most),
-            share_text(*files, usage.files),
-            share_text(*bytes, usage.bytes)
+            percent(*files, usage.files),
+            percent(*bytes, usage.bytes)
         )?;
     }
     Ok(())
@@ -516,17 +515,6 @@ fn unit_text(bytes: u64) -> String {
         log @ ..20 => format!("{} KiB", 1u64 << (log - 10)),
         log @ 20..30 => format!("{} MiB", 1u64 << (log - 20)),
         log => format!("{} GiB", 1u64 << (log - 30)),
-    }
-}
-
-fn share_text(part: u64, whole: u64) -> String {
-    match whole {
-        0 => "-".to_owned(),
-        _ => {
-            // 128 bits: tenths of a percent of 2^64 bytes do not fit into 64.
-            let tenths = u128::from(part) * 1000 / u128::from(whole);
-            format!("{}.{} %", tenths / 10, tenths % 10)
-        }
     }
 }
 
@@ -618,10 +606,10 @@ mod tests {
 
     #[test]
     fn numbers_are_rounded_down() {
-        assert_eq!(share_text(0, 0), "-");
-        assert_eq!(share_text(1, 3), "33.3 %");
-        assert_eq!(share_text(2999, 3000), "99.9 %");
-        assert_eq!(share_text(u64::MAX, u64::MAX), "100.0 %");
+        assert_eq!(percent(0, 0), "-");
+        assert_eq!(percent(1, 3), "33.3 %");
+        assert_eq!(percent(2999, 3000), "99.9 %");
+        assert_eq!(percent(u64::MAX, u64::MAX), "100.0 %");
         assert_eq!(unit_text(1024), "1 KiB");
         assert_eq!(unit_text(512 << 10), "512 KiB");
         assert_eq!(unit_text(1 << 20), "1 MiB");

@@ -9,6 +9,7 @@ use brisk_image::profile::{
 };
 use brisk_image::{Limits, Tree, TreeRules, Work};
 use brisk_terminal::answer::Answer;
+use brisk_terminal::fields::Fields;
 use brisk_terminal::messages::{count, say};
 use brisk_terminal::names::shown;
 use brisk_terminal::page::Page;
@@ -259,18 +260,17 @@ fn print_show(
     share: Option<(usize, u64)>,
     top: &[TopFile<'_>],
 ) -> io::Result<()> {
+    let mut fields = Fields::new(out, 11);
     let command: Vec<_> = profile.command().iter().map(shown).collect();
-    writeln!(out, "  command    {}", command.join(" "))?;
-    writeln!(out, "  runs       {}", profile.runs())?;
+    fields.add("command", command.join(" "))?;
+    fields.add("runs", profile.runs())?;
     if let Some(ready) = profile.ready() {
-        writeln!(
-            out,
-            "  cut        after {} ms, at: {}",
-            ready.at / 1000,
-            shown(&ready.by)
+        fields.add(
+            "cut",
+            format_args!("after {} ms, at: {}", ready.at / 1000, shown(&ready.by)),
         )?;
     }
-    writeln!(out, "  brisk      {}", shown(profile.brisk()))?;
+    fields.add("brisk", shown(profile.brisk()))?;
     for (i, (root, demand)) in profile.roots().iter().zip(demand).enumerate() {
         let Demand {
             files,
@@ -285,13 +285,10 @@ fn print_show(
             Some((known, _)) if known != i => ", outside of the tree",
             _ => "",
         };
-        writeln!(
-            out,
-            "\n{} ({}{outside})",
-            shown(&root.path),
-            root.kind.name()
-        )?;
-        writeln!(out, "  files      {files}")?;
+        fields.line("")?;
+        let (path, kind) = (shown(&root.path), root.kind.name());
+        fields.line(format_args!("{path} ({kind}{outside})"))?;
+        fields.add("files", files)?;
         let of_tree = match share {
             Some((known, whole)) if known == i => {
                 format!(", {} of the tree", percent(*bytes, whole))
@@ -299,13 +296,12 @@ fn print_show(
             _ => String::new(),
         };
         let ranges = count(*ranges, "range", "ranges");
-        writeln!(out, "  pages      {pages} in {ranges}")?;
-        writeln!(
-            out,
-            "  bytes      {bytes} ({}{of_tree})",
-            BinaryBytes(*bytes)
+        fields.add("pages", format_args!("{pages} in {ranges}"))?;
+        fields.add(
+            "bytes",
+            format_args!("{bytes} ({}{of_tree})", BinaryBytes(*bytes)),
         )?;
-        writeln!(out, "  look-ups   {found} found, {absent} absent")?;
+        fields.add("look-ups", format_args!("{found} found, {absent} absent"))?;
     }
     if !top.is_empty() {
         writeln!(out, "\nThe files with the most pages\n")?;

@@ -12,6 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use brisk_image::profile::PAGE;
 use brisk_serve::{Confinement, FileState, ImageStatus, SessionStatus, sessions};
 use brisk_terminal::answer::Answer;
+use brisk_terminal::fields::Fields;
 use brisk_terminal::messages::{count, moment, say, span};
 use brisk_terminal::names::{printable, shown};
 use indicatif::BinaryBytes;
@@ -72,8 +73,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 }
 
 fn print(out: &mut impl Write, session: &SessionStatus, verbose: bool) -> anyhow::Result<()> {
+    let mut fields = Fields::new(out, 12);
     if session.guardian == 0 {
-        writeln!(out, "{}: does not answer", printable(&session.key))?;
+        fields.line(format_args!("{}: does not answer", session.key))?;
         return Ok(());
     }
     for image in &session.images {
@@ -82,69 +84,67 @@ fn print(out: &mut impl Write, session: &SessionStatus, verbose: bool) -> anyhow
             Some(FileState::Deleted) => " (deleted)",
             Some(FileState::Same) | None => "",
         };
-        writeln!(
-            out,
-            "{}{mark} on {}",
-            shown(&image.path),
-            shown(&image.place)
-        )?;
+        let (path, place) = (shown(&image.path), shown(&image.place));
+        fields.line(format_args!("{path}{mark} on {place}"))?;
         if let Some(entry) = entry_of(image) {
-            writeln!(out, "  entry       {entry}")?;
+            fields.add("entry", entry)?;
         }
         let server = match image.server {
             Some(pid) => format!("process {pid}{}", restarted(image.restarts)),
             None => "none: programs get errors".to_owned(),
         };
-        writeln!(out, "  server      {server}")?;
-        writeln!(out, "  answered    {}", answered(image))?;
+        fields.add("server", server)?;
+        fields.add("answered", answered(image))?;
         if let Some(filled) = filled(image) {
-            writeln!(out, "  filled      {filled}")?;
+            fields.add("filled", filled)?;
         }
         if verbose {
-            writeln!(out, "  limits      {}", image.confinement)?;
+            fields.add("limits", image.confinement)?;
             for (name, count) in &image.counts {
-                let name = printable(name).replace('_', " ");
-                writeln!(out, "  {name:<18}{count}")?;
+                let name = name.replace('_', " ");
+                fields.line(format_args!("  {name:<18}{count}"))?;
             }
             for line in operation_lines(image) {
-                writeln!(out, "{line}")?;
+                fields.line(line)?;
             }
         }
     }
     if let Some(layer) = &session.layer {
-        writeln!(out, "  written to  {}", shown(layer))?;
+        fields.add("written to", shown(layer))?;
     }
-    writeln!(out, "  guardian    process {}", session.guardian)?;
+    fields.add("guardian", format_args!("process {}", session.guardian))?;
     if verbose {
-        writeln!(out, "  limits      {}", session.confinement)?;
+        fields.add("limits", session.confinement)?;
     }
     if let Some(since) = session.since {
-        writeln!(out, "  since       {}", moment(since)?)?;
+        fields.add("since", moment(since)?)?;
     }
     match (session.linger, session.left) {
         _ if session.ending => {
-            writeln!(
-                out,
-                "  ends        with the last program that uses it; no run joins it"
+            fields.add(
+                "ends",
+                "with the last program that uses it; no run joins it",
             )?;
         }
-        (Some(_), Some(left)) => writeln!(
-            out,
-            "  ends        in {}, unless a run joins it",
-            span(left)
+        (Some(_), Some(left)) => fields.add(
+            "ends",
+            format_args!("in {}, unless a run joins it", span(left)),
         )?,
-        (Some(Duration::ZERO), None) => writeln!(out, "  ends        with its last program")?,
+        (Some(Duration::ZERO), None) => fields.add("ends", "with its last program")?,
         (Some(linger), None) => {
-            writeln!(out, "  ends        {} after its last program", span(linger))?;
+            fields.add(
+                "ends",
+                format_args!("{} after its last program", span(linger)),
+            )?;
         }
-        (None, _) => writeln!(out, "  ends        when it is unmounted")?,
+        (None, _) => fields.add("ends", "when it is unmounted")?,
     }
     if session.programs.is_empty() {
-        writeln!(out, "  program     none runs")?;
+        fields.add("program", "none runs")?;
     }
     for (pid, name) in &session.programs {
-        let command = command_of(*pid).unwrap_or_else(|| printable(name).into_owned());
-        writeln!(out, "  program     {command} (process {pid})")?;
+        let command = command_of(*pid).unwrap_or_else(|| name.clone());
+        fields.add("program", format_args!("{command} (process {pid})"))?;
     }
     Ok(())
 }

@@ -4,8 +4,9 @@ use std::path::Path;
 use brisk_cache::{CodeCache, Damage, DataFile, LayoutStat, Stored, Summary, fingerprint};
 use brisk_http::Variants;
 use brisk_terminal::answer::Answer;
+use brisk_terminal::fields::Fields;
 use brisk_terminal::messages::count;
-use brisk_terminal::names::{printable, shown};
+use brisk_terminal::names::shown;
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
@@ -53,8 +54,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Answer> {
         let mut out = BufWriter::new(io::stdout().lock());
         print(&mut out, directory, &summary, &layouts, &held)?;
         if let Some(damage) = damage {
-            let damage = damage.to_string();
-            writeln!(out, "  damaged        {}", printable(&damage))?;
+            Fields::new(&mut out, WIDTH).add("damaged", damage)?;
         }
         out.flush()?;
     }
@@ -72,20 +72,23 @@ fn show_code_cache(directory: &Path, files: &CodeCacheFiles, json: bool) -> io::
     }
     let versions: Vec<_> = files.versions.iter().map(u32::to_string).collect();
     let mut out = io::stdout().lock();
-    writeln!(
-        out,
+    let mut fields = Fields::new(&mut out, WIDTH);
+    fields.line(format_args!(
         "{}: a cache of generated code of an older brisk, format {}",
         shown(directory),
         versions.join(" and ")
-    )?;
-    writeln!(out, "  entries        {}", files.entries)?;
-    writeln!(out, "  bytes          {}", sized(files.bytes))?;
+    ))?;
+    fields.add("entries", files.entries)?;
+    fields.add("bytes", sized(files.bytes))?;
     out.flush()
 }
 
 fn sized(bytes: u64) -> String {
     format!("{bytes} ({})", BinaryBytes(bytes))
 }
+
+/// So many characters take the names of fields.
+const WIDTH: usize = 15;
 
 /// So many records are asked for their layouts.
 const ASKED: u64 = 1_000;
@@ -127,16 +130,15 @@ fn print(
         [false, true] => " of generated code",
         _ => "",
     };
-    writeln!(
-        out,
+    let mut fields = Fields::new(out, WIDTH);
+    fields.line(format_args!(
         "{}: a cache{what}, format {}",
         shown(directory),
         summary.version
-    )?;
-    writeln!(
-        out,
-        "  entries        {entries}, with records of {}",
-        sized(*entry_bytes)
+    ))?;
+    fields.add(
+        "entries",
+        format_args!("{entries}, with records of {}", sized(*entry_bytes)),
     )?;
     let asked: u64 = layouts.iter().map(|layout| layout.entries).sum();
     let shown_layouts: Vec<_> = layouts
@@ -157,74 +159,85 @@ fn print(
         if asked < *entries {
             list.push_str(&format!(", of {asked} that were asked"));
         }
-        writeln!(out, "  layouts        {list}")?;
+        fields.add("layouts", list)?;
     }
     let limit = summary
         .limit
         .map(|limit| format!(", of at most {}", sized(limit)));
     let limit = limit.unwrap_or_default();
-    writeln!(out, "  files          {}{limit}", sized(summary.bytes))?;
+    fields.add("files", format_args!("{}{limit}", sized(summary.bytes)))?;
     match summary.mark {
-        Some(mark) => writeln!(
-            out,
-            "  index          {slots} slots, {} in use, {}",
-            percent(*entries, *slots),
-            mark.name()
+        Some(mark) => fields.add(
+            "index",
+            format_args!(
+                "{slots} slots, {} in use, {}",
+                percent(*entries, *slots),
+                mark.name()
+            ),
         )?,
-        None => writeln!(out, "  index          none that can be read")?,
+        None => fields.add("index", "none that can be read")?,
     }
     let alone = |alone| summary.files.iter().filter(move |file| file.alone == alone);
-    writeln!(out, "  segments       {}", together(alone(false)))?;
-    writeln!(out, "  large values   {}", together(alone(true)))?;
+    fields.add("segments", together(alone(false)))?;
+    fields.add("large values", together(alone(true)))?;
     for (what, entries) in [
         ("damaged slots", summary.damaged_slots),
         ("without file", summary.dangling),
     ] {
         if entries > 0 {
-            writeln!(out, "  {what:<15}{entries}: brisk cache verify names them")?;
+            fields.add(
+                what,
+                format_args!("{entries}: brisk cache verify names them"),
+            )?;
         }
     }
     if summary.unfinished > 0 {
-        writeln!(
-            out,
-            "  unfinished     {}, {}",
-            count(summary.unfinished, "file", "files"),
-            sized(summary.unfinished_bytes)
+        fields.add(
+            "unfinished",
+            format_args!(
+                "{}, {}",
+                count(summary.unfinished, "file", "files"),
+                sized(summary.unfinished_bytes)
+            ),
         )?;
     }
     if held.files > 0 {
         let processes: Vec<_> = held.processes.iter().map(i32::to_string).collect();
-        writeln!(
-            out,
-            "  held           {} removed, {}, by the processes {}",
-            count(held.files, "file", "files"),
-            sized(held.bytes),
-            processes.join(" ")
+        fields.add(
+            "held",
+            format_args!(
+                "{} removed, {}, by the processes {}",
+                count(held.files, "file", "files"),
+                sized(held.bytes),
+                processes.join(" ")
+            ),
         )?;
     }
     match &summary.ledger {
         Some(ledger) => {
-            writeln!(
-                out,
-                "  ledger         {} with {} of records, {} of files; {} begun{}",
-                count(ledger.entries, "entry", "entries"),
-                count(ledger.entry_bytes, "byte", "bytes"),
-                count(ledger.bytes, "byte", "bytes"),
-                count(ledger.begun, "file", "files"),
-                match ledger.is_of_this_boot {
-                    true => "",
-                    false => "; of another boot or place, so the next writer counts again",
-                }
+            fields.add(
+                "ledger",
+                format_args!(
+                    "{} with {} of records, {} of files; {} begun{}",
+                    count(ledger.entries, "entry", "entries"),
+                    count(ledger.entry_bytes, "byte", "bytes"),
+                    count(ledger.bytes, "byte", "bytes"),
+                    count(ledger.begun, "file", "files"),
+                    match ledger.is_of_this_boot {
+                        true => "",
+                        false => "; of another boot or place, so the next writer counts again",
+                    }
+                ),
             )?;
         }
-        None => writeln!(
-            out,
-            "  ledger         none that can be read: the next writer counts again"
+        None => fields.add(
+            "ledger",
+            "none that can be read: the next writer counts again",
         )?,
     }
     if summary.other_files > 0 {
         let others = count(summary.other_files, "file", "files");
-        writeln!(out, "  others         {others} that no cache makes")?;
+        fields.add("others", format_args!("{others} that no cache makes"))?;
     }
     let segments: Vec<_> = alone(false).collect();
     if !segments.is_empty() {
