@@ -11,7 +11,7 @@ BRISK = target/$(PROFILE:dev=debug)/brisk
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/json,$\
 brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-objects/uuid
 
-.PHONY: all starters compiler smoke smoke-tested demo check test conformance bench figures launches proxy-figures index-figures objects-figures fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
+.PHONY: all starters compiler smoke smoke-tested demo check test conformance bench figures launches proxy-figures index-figures objects-figures caches-figures reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # brisk and brisk-run are linked statically if there is a static C library. A cold launch then reads no library and no cache
 # of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
@@ -68,10 +68,13 @@ conformance:
 		$(CARGO) test --locked -p brisk-http --test conformance -- --ignored --nocapture the_suites_own_runner_agrees
 
 # Tests that take too long for every day: all combinations, files over 4 GiB, memory limits. The current suite of
-# docs/conformance.md is not part of this repository.
+# docs/conformance.md is not part of this repository. The programs of workshop/bench with their rivals, of which uv's need Rust 1.97.
 torture: deps torture-cache
 	CARGO_TARGET_DIR=target/torture $(CARGO) test --workspace --locked --release --no-fail-fast $(EVERYTHING) -- \
 		--ignored --show-output --skip regenerate --skip thousand_kills --skip the_current_suite --skip the_suites_own_runner_agrees
+	$(CARGO) test --locked --manifest-path workshop/bench/Cargo.toml --features cache-rivals,object-stores --test caches --test objects
+	cargo +1.97.0 test --locked --manifest-path workshop/bench/Cargo.toml --target-dir workshop/bench/target/index \
+		--features index-ways --test index_ways
 
 # The figures of "What trust costs" in docs/benchmarks.md that no launch is measured for: flipped bits, hostile images and
 # mutated images. Each line prints its figure, and fails where a promise is broken. Takes half an hour, as root, on a
@@ -103,8 +106,12 @@ bench: deps all
 
 # Makes the tables of the README and of docs/benchmarks.md, and docs/launches.svg, from the raw runs that the pages name. A test
 # checks that they are up to date.
-figures: deps all
-	workshop/lab/figures $(BRISK) README.md docs/benchmarks.md
+REPORT = workshop/bench/target/release/report
+figures: deps all reporter
+	workshop/lab/figures $(BRISK) $(REPORT) README.md docs/benchmarks.md
+
+reporter:
+	$(CARGO) build --release --locked --manifest-path workshop/bench/Cargo.toml --target-dir workshop/bench/target --bin report
 
 # Measures the launches of the README and docs/benchmarks.md, one experiment after the other. This takes an hour or two,
 # on a machine that does nothing else. Raw runs go to OUT, and none is overwritten: `make launches RUNS=10 OUT=target/launches`.
@@ -125,14 +132,20 @@ proxy-figures:
 # 20 minutes on a machine that does nothing else, and 10 GB of disk. Needs Rust 1.97 beside the usual one. The raw
 # run goes to INDEX_OUT, and none is overwritten.
 INDEX_OUT ?= target/index-figures
-index-figures: deps all
-	workshop/lab/index-figures $(BRISK) $(INDEX_OUT) --runs $(RUNS)
+index-figures: deps
+	workshop/lab/experiment index-ways $(INDEX_OUT) --runs $(RUNS)
 
 # Measures stores of typed records against each other: 15 minutes on a machine that does nothing else, and 4 GB of disk. The
 # raw run goes to OBJECTS_OUT, and none is overwritten.
 OBJECTS_OUT ?= target/objects-figures
-objects-figures: deps all
-	workshop/lab/objects-figures $(BRISK) $(OBJECTS_OUT) --runs $(RUNS) --disk iops=2000
+objects-figures: deps
+	workshop/lab/experiment objects $(OBJECTS_OUT) --runs $(RUNS) --disk iops=2000
+
+# Measures caches on disk against each other, on a machine that does nothing else. The raw run goes to CACHES_OUT, and none is
+# overwritten.
+CACHES_OUT ?= target/caches-figures
+caches-figures: deps
+	workshop/lab/experiment caches $(CACHES_OUT) --runs $(RUNS) --disk iops=2000
 
 # Runs each fuzz target for SECONDS.
 SECONDS ?= 1800

@@ -6,23 +6,12 @@ use anyhow::{Context, Result};
 use brisk_terminal::messages::warn;
 use brisk_terminal::page::Page;
 
-use super::cache::{self, CacheResults};
-use super::index::{self, IndexResults};
 use super::load::{LoadResults, page as load_page};
-use super::machine::Machine;
-use super::objects::{self, ObjectsResults};
 use super::raw::{self, Raw};
 use super::reads::{self, ReadsResults};
 
 /// The files that experiments write in their directory.
-const NAMES: [&str; 6] = [
-    "raw.json",
-    "load.json",
-    "reads.json",
-    "cache.json",
-    "index.json",
-    "objects.json",
-];
+const NAMES: [&str; 3] = ["raw.json", "load.json", "reads.json"];
 
 /// Results of an experiment that starts no program.
 pub struct Part {
@@ -35,9 +24,6 @@ pub struct Part {
 enum What {
     Load(LoadResults),
     Reads(ReadsResults),
-    Cache(CacheResults),
-    Index(IndexResults),
-    Objects(ObjectsResults),
 }
 
 /// Results of any experiment.
@@ -57,12 +43,6 @@ impl Kept {
                 What::Load(load_page::parse(&text)?)
             } else if reads::is_of_reads(&value) {
                 What::Reads(reads::parse(&text)?)
-            } else if cache::is_of_cache(&value) {
-                What::Cache(cache::parse(&text)?)
-            } else if index::is_of_index(&value) {
-                What::Index(index::parse(&text)?)
-            } else if objects::is_of_objects(&value) {
-                What::Objects(objects::parse(&text)?)
             } else {
                 return Ok(Self::Launch(Raw::parse(name, text)?));
             };
@@ -81,19 +61,6 @@ impl Part {
         match self.what {
             What::Load(_) => "Loading a large file",
             What::Reads(_) => "Small reads of a file",
-            What::Cache(_) => "Caches on disk",
-            What::Index(_) => "Package indexes",
-            What::Objects(_) => "Typed records",
-        }
-    }
-
-    /// Its tables in Markdown. None if this kind of results has none.
-    pub fn markdown(&self) -> Option<String> {
-        match &self.what {
-            What::Load(_) | What::Reads(_) => None,
-            What::Cache(results) => Some(cache::markdown(results)),
-            What::Index(results) => Some(index::markdown(results)),
-            What::Objects(results) => Some(objects::markdown(results)),
         }
     }
 
@@ -108,30 +75,10 @@ impl Part {
                 reads::draw(page, results);
                 &results.machine
             }
-            What::Cache(results) => {
-                cache::draw(page, results);
-                &results.machine
-            }
-            What::Index(results) => {
-                index::draw(page, results);
-                &results.machine
-            }
-            What::Objects(results) => {
-                objects::draw(page, results);
-                &results.machine
-            }
         };
-        page.note(&words_of(machine));
+        page.note(&machine.words());
         page.download(&self.name, "application/json", &self.text);
     }
-}
-
-fn words_of(machine: &Machine) -> String {
-    let processor = machine.processor.as_ref().unwrap_or(&machine.architecture);
-    format!(
-        "Linux {}, {} processors of {processor}, files on {}.",
-        machine.kernel, machine.processors, machine.filesystem
-    )
 }
 
 /// Reads results: those of launches, and the others.
@@ -177,14 +124,6 @@ mod tests {
             (
                 "{\"brisk_lab_load\": 1}",
                 "this is not a load.json of brisk lab load",
-            ),
-            (
-                "{\"brisk_lab_index\": 1}",
-                "this is not an index.json of brisk lab index",
-            ),
-            (
-                "{\"brisk_lab_objects\": 1}",
-                "this is not an objects.json of brisk lab objects",
             ),
             ("{}", "this is not a raw.json of brisk lab launch"),
         ];

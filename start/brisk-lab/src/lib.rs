@@ -8,9 +8,6 @@ The program `brisk-lab`, which measures how fast programs start and how fast fil
 | `launch` | How fast does a program start from its directory, from brisk's images and from other tools' images? |
 | `load` | Which way of loading a large file is fastest? |
 | `reads` | What do many small reads cost? |
-| `cache` | What does a cache on disk cost? |
-| `index` | What does reading a package index from a cache cost? |
-| `objects` | What do reading and writing typed records cost? |
 | `codecs` | Which codec suits this tree? |
 | `report` | Writes a page from kept results. |
 
@@ -27,30 +24,30 @@ The lab starts programs as a user would: brisk's formats by the command `brisk` 
 process (`undo`) restores what the lab changes on the machine, however the lab ends.
 
 Nothing that brisk ships depends on this crate. From the crate `brisk` it takes only what both must do in the same way:
-options, messages, pages. [`Machine`] and the statistics are public, so that a figure means the same in `workshop/bench/`.
+options, messages, pages. What is public here is for `workshop/bench/`, which compares brisk with others: so a figure and
+a cold file mean the same in both.
 
 # What this crate does not do
 
 * Start programs: `brisk` does, and must be installed beside `brisk-lab`.
-* Compare brisk with other tools that pack and list images: see `workshop/bench/`.
+* Compare brisk with other tools, caches, indexes and databases: see `workshop/bench/`.
 */
 
 mod ablation;
 mod answers;
 mod app;
-mod cache;
+mod cells;
 mod cold;
+mod cold_disk;
 mod contender;
 mod disk_reads;
 mod experiment;
 mod file_sizes;
+mod files;
 mod format;
-mod index;
-mod jobs;
 mod kept;
 mod load;
 mod machine;
-mod objects;
 mod orphans;
 mod probe;
 mod program;
@@ -68,7 +65,6 @@ mod stage;
 mod statistics;
 mod table;
 mod throttle;
-mod titled_table;
 mod training;
 mod undo;
 mod verbs;
@@ -80,18 +76,18 @@ use std::process::ExitCode;
 
 use brisk_terminal::answer::Answer;
 
-pub use cache::{
-    Hex as CacheHex, Key as CacheKey, Open as OpenCache, Opening as CacheOpening,
-    Purpose as CachePurpose, Store as CacheStore, StoreKind as CacheKind,
-};
-pub use index::{
-    Chosen as IndexChosen, Package as IndexPackage, Page as IndexPage,
-    PageLeftOut as IndexPageLeftOut, Pages as IndexPages, Prepare as PrepareIndexWay,
-    Question as IndexQuestion, Way as IndexWay, WayKind as IndexWayKind,
-};
+pub use answers::too_few;
+pub use cells::{columns, digits_of, escaped_text, interval, markdown_line};
+pub use cold::{Chill, empty_caches};
+pub use cold_disk::{ColdDisk, Coldness};
+pub use files::{ATTEMPTS, directory_on_disk, ensure_room, is_warm, prepare};
+pub use load::peers::missing as missing_tool;
+pub use load::{LeftOut, State, processors};
 pub use machine::Machine;
-pub use objects::{Object, ObjectKind, ObjectStore, OpenObjects, Safety, Sums};
+pub use read_ahead::present as read_ahead;
+pub use reclaim::{sentence as stopped_sentence, stop as stop_reclaimers};
 pub use statistics::{Ratio, Spread};
+pub use undo::{Undo, restore, undoing};
 
 /// What `brisk-lab` does: measures, as its arguments say.
 pub fn run() -> ExitCode {
@@ -102,24 +98,4 @@ pub fn run() -> ExitCode {
 pub fn count_allocations(allocations: fn() -> usize) -> ExitCode {
     let job = std::env::args().nth(1).unwrap_or_default();
     brisk_terminal::answer::end(reads::count_allocations(&job, allocations).map(|()| Answer::Yes))
-}
-
-/// What a program of `brisk lab cache --rivals` does: a job, its argument, with these stores besides the lab's own.
-/// `allocations` counts those of Rust in this process.
-pub fn serve_cache(rivals: &[CacheKind], allocations: Option<fn() -> usize>) -> ExitCode {
-    let job = std::env::args().nth(1).unwrap_or_default();
-    brisk_terminal::answer::end(cache::serve(rivals, &job, allocations).map(|()| Answer::Yes))
-}
-
-/// What a program of `brisk lab index --ways` does: a job, its argument, by one of these ways. `allocations` counts those of
-/// Rust in this process.
-pub fn serve_index(ways: &[IndexWayKind], allocations: Option<fn() -> usize>) -> ExitCode {
-    let job = std::env::args().nth(1).unwrap_or_default();
-    brisk_terminal::answer::end(index::serve(ways, &job, allocations).map(|()| Answer::Yes))
-}
-
-/// What a program of `brisk lab objects --program` does: a job, its argument, with one of these stores.
-pub fn serve_objects(kinds: &[ObjectKind]) -> ExitCode {
-    let job = std::env::args().nth(1).unwrap_or_default();
-    brisk_terminal::answer::end(objects::serve(kinds, &job).map(|()| Answer::Yes))
 }

@@ -37,6 +37,17 @@ pub struct Machine {
     pub disk_rates: Option<DiskRates>,
 }
 
+impl Machine {
+    /// A sentence about it, for pages whose figures depend little on the disk.
+    pub fn words(&self) -> String {
+        let processor = self.processor.as_ref().unwrap_or(&self.architecture);
+        format!(
+            "Linux {}, {} processors of {processor}, files on {}.",
+            self.kernel, self.processors, self.filesystem
+        )
+    }
+}
+
 /// How much a disk reads in a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskRates {

@@ -39,10 +39,13 @@ pub const ENOUGH: u64 = 4 << 20;
 /// A limit, and the rate that was measured under it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Proven {
+    /// Its name, such as `vda`.
     pub disk: String,
     /// `bytes` or `operations`.
     pub of: String,
+    /// The limit.
     pub asked_per_second: f64,
+    /// The rate of direct reads.
     pub got_per_second: f64,
 }
 

@@ -7,11 +7,12 @@ use anyhow::{Result, ensure};
 use brisk_terminal::page::Page;
 
 use super::answers::{self, Answer};
+use super::cells::{escaped_text, markdown_line, megabytes};
 use super::kept::{self, Part};
 use super::raw::Raw;
 use super::results::{AppResults, Figure, Kind, Row};
 use super::statistics::Ratio;
-use super::table::{self, disk_of, megabytes};
+use super::table::{self, disk_of};
 use brisk::page::chart::{self, Curve, Plots, Scale, Whose};
 use brisk::page::touches;
 use brisk::write_whole;
@@ -63,10 +64,7 @@ pub fn summary(raws: &[Raw]) -> Result<String> {
         line.extend(cells.map(|cell| cell.unwrap_or_else(|| "-".to_owned())));
         lines.push(line);
     }
-    let mut text = lines
-        .into_iter()
-        .map(table::markdown_line)
-        .collect::<String>();
+    let mut text = lines.into_iter().map(markdown_line).collect::<String>();
     text += "\nRatios to the cold launch from the directory, with intervals of 95 %; behind them the share of the \
              avoidable time that is gone: (directory cold - this) / (directory cold - directory warm).";
     if all.iter().any(|(_, app)| app.has_bounds()) {
@@ -75,14 +73,13 @@ pub fn summary(raws: &[Raw]) -> Result<String> {
     }
     let measured: Vec<_> = all.iter().map(|(raw, app)| (&raw.results, *app)).collect();
     let where_to = table::machines_of(&measured);
-    text += &format!(" {}.\n", table::escaped_text(&where_to));
+    text += &format!(" {}.\n", escaped_text(&where_to));
     Ok(text)
 }
 
-/// Tables in Markdown of all results that have such tables.
-pub fn markdown(raws: &[Raw], parts: &[Part]) -> String {
+/// Tables of launches in Markdown.
+pub fn markdown(raws: &[Raw]) -> String {
     let tables = raws.iter().map(|raw| table::markdown(&raw.results));
-    let tables = tables.chain(parts.iter().filter_map(Part::markdown));
     tables.collect::<String>().trim_end().to_owned() + "\n"
 }
 
@@ -786,7 +783,7 @@ mod tests {
         let formats = ["directory", "squashfs-<5>"].map(str::to_owned);
         keep(&mut raws, &formats).unwrap();
         assert_eq!(
-            markdown(&raws, &[]),
+            markdown(&raws),
             "| app &lt;0&gt;, 600.0 MB | cold ms (from-to) | /directory (95 %) | gone % (95 %) | warm ms (from-to) | \
              /directory (95 %) | cached MB | size MB | /squashfs-zstd |\n\
              | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n\

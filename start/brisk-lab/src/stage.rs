@@ -23,7 +23,7 @@ use super::contender::{Contender, Replay, Start};
 use super::disk_reads::DiskReads;
 use super::format::{Learned, Squashfuse};
 use super::read_ahead::{ReadAhead, device_of};
-use super::undo::Undo;
+use super::undo::{Undo, runtime};
 use brisk::{PROGRAMS, RUN, TOOLS, beside};
 
 /// How long to wait for processes that a program leaves behind.
@@ -817,11 +817,6 @@ fn mount_by_kernel(image: &Path, filesystem: &str, at: &Path) -> Result<()> {
 fn rewound(mut file: File) -> std::io::Result<File> {
     file.rewind()?;
     Ok(file)
-}
-
-/// The directory where sessions are found.
-pub fn runtime(ground: &Path) -> PathBuf {
-    ground.join("run")
 }
 
 /// Repeats `end` for a while if it fails. Helpers of a browser run a moment longer than the browser.

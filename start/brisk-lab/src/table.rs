@@ -1,12 +1,11 @@
 //! Results of launches as tables for people.
 
-use std::fmt::Write;
-
 use brisk_terminal::names::printable;
 use brisk_terminal::page::escaped;
 
 use super::answers::{self, Answer};
 use super::app::Home;
+use super::cells::{columns, markdown_line, megabytes};
 use super::reclaim;
 use super::results::{AppResults, Cannot, Figure, Recorded, Results, Row, Settings};
 use super::statistics::{Ratio, Spread};
@@ -129,27 +128,6 @@ fn table<const N: usize>(head: [&str; N], rows: &[Row], cells: Cells<N>) -> Stri
     columns(&lines)
 }
 
-/// Lines of cells in columns. The first column is left-aligned, the others are right-aligned.
-pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
-    let mut text = String::new();
-    let width = |column: usize| {
-        let len = |line: &[String; N]| line[column].chars().count();
-        lines.iter().map(len).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..N).map(width).collect();
-    for line in lines {
-        let mut row = format!("{:<1$}", line[0], widths[0]);
-        for (cell, width) in line.iter().zip(&widths).skip(1) {
-            // Writing to a string cannot fail.
-            let written = write!(row, "  {cell:>width$}");
-            debug_assert!(written.is_ok());
-        }
-        text.push_str(row.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 /// Tables in Markdown, one for each app: the figures of launches, and sizes. The shortest cold launch is in
 /// bold.
 pub fn markdown(results: &Results) -> String {
@@ -184,17 +162,6 @@ pub fn markdown(results: &Results) -> String {
         text += &format!("\n{}.\n\n", escaped(&conditions(results, app)));
     }
     text
-}
-
-/// A line of a table in Markdown.
-pub fn markdown_line(cells: Vec<String>) -> String {
-    let cells = cells.iter().map(|cell| escaped_text(cell));
-    format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
-}
-
-/// `text` without characters that would be markup or end a cell.
-pub fn escaped_text(text: &str) -> String {
-    escaped(text).replace('|', "&#124;")
 }
 
 /// The ratio of a cold launch, the share of the avoidable time that is gone, and the same of the bound.
@@ -489,8 +456,4 @@ fn figure(figure: Option<&Figure>) -> [String; 2] {
         format!("{median:.0} ({min:.0}-{max:.0})"),
         figure.to_directory.map_or_else(|| "-".to_owned(), ratio),
     ]
-}
-
-pub fn megabytes(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / 1e6)
 }

@@ -5,8 +5,9 @@
 //! namespace, so that nothing is mounted in the directories that it removes.
 
 use std::env;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, BufRead, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
@@ -54,6 +55,24 @@ enum Step {
     Server(Option<i32>),
     /// Ends the X server on which programs show their windows.
     Display(Option<i32>),
+}
+
+/// The directory where sessions are found.
+pub fn runtime(ground: &Path) -> PathBuf {
+    ground.join("run")
+}
+
+/// Measures, and then restores what that changed on the machine, however it ended.
+pub fn undoing<T>(measure: impl FnOnce(&mut Undo) -> Result<T>) -> Result<T> {
+    let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
+    fs::create_dir(runtime(ground.path()))?;
+    fs::set_permissions(runtime(ground.path()), Permissions::from_mode(0o700))?;
+    let mut undo = Undo::start(&runtime(ground.path()))?;
+    undo.remove(&ground.keep())?;
+    let measured = measure(&mut undo);
+    let undone = undo.finish();
+    let results = measured?;
+    undone.map(|()| results)
 }
 
 /// The lab's end of the pipe.

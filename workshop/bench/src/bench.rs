@@ -1,16 +1,28 @@
 //! Runs contenders against each other, and keeps the results.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use brisk::write_whole;
+use brisk_lab::{Ratio, Spread};
 use serde::Serialize;
 
-use crate::{Ratio, Spread, table};
+use crate::table::{Shown, Table};
+use crate::turns::turns;
+
+/// The heads of the columns of a table.
+const HEAD: [&str; 8] = [
+    "",
+    "on",
+    "page cache",
+    "peer: median (min-max)",
+    "ours: median (min-max)",
+    "ratio (95 %)",
+    "goal",
+    "reached",
+];
 
 /// One comparison of a contender with its peer.
 #[derive(Debug, Clone, Serialize)]
@@ -44,7 +56,7 @@ pub struct Run {
     subject: String,
     contender: &'static str,
     /// From 0.
-    repetition: usize,
+    repetition: u32,
     /// Its position within the repetition, from 0.
     place: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +79,7 @@ pub struct Timed<'a> {
 /// Runs contenders, and writes every run and row to a folder.
 pub struct Bench {
     out: PathBuf,
-    runs_per_contender: usize,
+    runs_per_contender: u32,
     rng: fastrand::Rng,
     /// The head of `raw.json`.
     about: serde_json::Value,
@@ -79,7 +91,7 @@ pub struct Bench {
 
 impl Bench {
     /// A bench that writes to the folder `out`. `seed` decides the orders.
-    pub fn new(out: &Path, runs: usize, seed: u64, about: serde_json::Value) -> Self {
+    pub fn new(out: &Path, runs: u32, seed: u64, about: serde_json::Value) -> Self {
         Self {
             out: out.to_owned(),
             runs_per_contender: runs,
@@ -106,26 +118,22 @@ impl Bench {
         let mut all = vec![peer];
         all.extend(contenders);
         let mut seconds = vec![Vec::new(); all.len()];
-        let mut order: Vec<usize> = (0..all.len()).collect();
-        for repetition in 0..self.runs_per_contender {
-            self.rng.shuffle(&mut order);
-            for (place, &who) in order.iter().enumerate() {
-                let Timed { name, work } = &mut all[who];
-                let elapsed = work()
-                    .with_context(|| format!("{figure}, {subject}: {name} failed"))?
-                    .as_secs_f64();
-                eprintln!("{figure}, {subject}: {name} {elapsed:.3e} s");
-                seconds[who].push(elapsed);
-                self.runs.push(Run {
-                    figure,
-                    subject: subject.to_owned(),
-                    contender: name,
-                    repetition,
-                    place,
-                    seconds: Some(elapsed),
-                    bytes: None,
-                });
-            }
+        for turn in turns(&mut self.rng, self.runs_per_contender, all.len()) {
+            let Timed { name, work } = &mut all[turn.who];
+            let elapsed = work()
+                .with_context(|| format!("{figure}, {subject}: {name} failed"))?
+                .as_secs_f64();
+            eprintln!("{figure}, {subject}: {name} {elapsed:.3e} s");
+            seconds[turn.who].push(elapsed);
+            self.runs.push(Run {
+                figure,
+                subject: subject.to_owned(),
+                contender: name,
+                repetition: turn.repetition,
+                place: turn.place,
+                seconds: Some(elapsed),
+                bytes: None,
+            });
         }
         for (who, goal) in (1..all.len()).zip(goals) {
             self.add(
@@ -163,29 +171,26 @@ impl Bench {
         figure: &'static str,
         subject: &str,
         names: [&'static str; 2],
-        runs: usize,
+        runs: u32,
         goal: Option<f64>,
         mut work: impl FnMut(&str) -> Result<u64>,
     ) -> Result<()> {
         let mut values = [Vec::new(), Vec::new()];
-        let mut order = [0, 1];
-        for repetition in 0..runs {
-            self.rng.shuffle(&mut order);
-            for (place, who) in order.into_iter().enumerate() {
-                let bytes = work(names[who])
-                    .with_context(|| format!("{figure}, {subject}: {} failed", names[who]))?;
-                eprintln!("{figure}, {subject}: {} {bytes} bytes", names[who]);
-                values[who].push(bytes as f64);
-                self.runs.push(Run {
-                    figure,
-                    subject: subject.to_owned(),
-                    contender: names[who],
-                    repetition,
-                    place,
-                    seconds: None,
-                    bytes: Some(bytes),
-                });
-            }
+        for turn in turns(&mut self.rng, runs, names.len()) {
+            let contender = names[turn.who];
+            let bytes = work(contender)
+                .with_context(|| format!("{figure}, {subject}: {contender} failed"))?;
+            eprintln!("{figure}, {subject}: {contender} {bytes} bytes");
+            values[turn.who].push(bytes as f64);
+            self.runs.push(Run {
+                figure,
+                subject: subject.to_owned(),
+                contender,
+                repetition: turn.repetition,
+                place: turn.place,
+                seconds: None,
+                bytes: Some(bytes),
+            });
         }
         self.add(
             (figure, subject, "-", "bytes"),
@@ -203,7 +208,7 @@ impl Bench {
         subject: &str,
         (peer, theirs): (&'static str, u64),
         contender: &'static str,
-        runs: usize,
+        runs: u32,
         mut work: impl FnMut(&str) -> Result<u64>,
     ) -> Result<()> {
         let mut values = Vec::new();
@@ -261,9 +266,9 @@ impl Bench {
         Ok(())
     }
 
-    /// The table of all rows so far, in Markdown.
+    /// The table of all rows so far, for people.
     pub fn table(&self) -> String {
-        table::markdown(&self.rows)
+        table_of(&self.rows).plain()
     }
 
     /// Called after every comparison, so that a later failure loses no run.
@@ -276,28 +281,62 @@ impl Bench {
         if !self.details.is_empty() {
             raw["details"] = serde_json::to_value(&self.details)?;
         }
-        self.replace("raw.json", &serde_json::to_string_pretty(&raw)?)?;
-        self.replace("table.md", &self.table())
+        let raw = serde_json::to_string_pretty(&raw)? + "\n";
+        write_whole(&raw, &self.out.join("raw.json"))?;
+        write_whole(&table_of(&self.rows).markdown(), &self.out.join("table.md"))
     }
+}
 
-    fn replace(&self, name: &str, text: &str) -> Result<()> {
-        let path = self.out.join(name);
-        let mut file = tempfile::NamedTempFile::new_in(&self.out)
-            .with_context(|| format!("cannot write in {}", self.out.display()))?;
-        file.write_all(text.as_bytes())?;
-        file.write_all(b"\n")?;
-        let file = file
-            .persist(&path)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        // A temporary file is readable by its owner only, but everybody may read a result.
-        file.set_permissions(fs::Permissions::from_mode(0o644))?;
-        Ok(())
+fn table_of(rows: &[Row]) -> Table<8> {
+    let rows = rows.iter().map(|row| {
+        let (goal, reached) = match row.goal {
+            Some(goal) => {
+                let reached = match (row.ratio.low <= goal, row.ratio.high <= goal) {
+                    (_, true) => "yes",
+                    (false, _) => "missed",
+                    (true, false) => "undecided",
+                };
+                (format!("<= {goal}"), reached)
+            }
+            None => ("-".to_owned(), "-"),
+        };
+        let Ratio { value, low, high } = row.ratio;
+        [
+            row.figure.to_owned(),
+            row.subject.clone(),
+            row.state.to_owned(),
+            format!("{} {}", row.peer, shown(&row.theirs, row.unit)),
+            format!("{} {}", row.contender, shown(&row.ours, row.unit)),
+            format!("{value:.3} ({low:.3}-{high:.3})"),
+            goal,
+            reached.to_owned(),
+        ]
+    });
+    Table::new("figure".to_owned(), HEAD, rows.collect())
+}
+
+fn shown(spread: &Spread, unit: &str) -> String {
+    let Spread { median, min, max } = spread;
+    if unit == "s" && *median < 0.0001 {
+        let [median, min, max] = [median, min, max].map(|seconds| seconds * 1e6);
+        format!("{median:.2} us ({min:.2}-{max:.2})")
+    } else if unit == "s" && *median < 0.1 {
+        let [median, min, max] = [median, min, max].map(|seconds| seconds * 1e3);
+        format!("{median:.2} ms ({min:.2}-{max:.2})")
+    } else if unit == "s" {
+        format!("{median:.3} s ({min:.3}-{max:.3})")
+    } else {
+        match min == max {
+            true => format!("{median} {unit}"),
+            false => format!("{median} {unit} ({min}-{max})"),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn each_repetition_runs_each_contender_once_and_all_is_kept() {
@@ -321,7 +360,7 @@ mod tests {
             table.lines().nth(2),
             Some(
                 "| pack | t, zstd | warm | them 0.200 s (0.200-0.200) | us 0.100 s (0.100-0.100) \
-                 | 0.500 (0.500-0.500) | <= 0.4 | missed |"
+                 | 0.500 (0.500-0.500) | &lt;= 0.4 | missed |"
             )
         );
         let raw = fs::read_to_string(dir.path().join("raw.json")).unwrap();

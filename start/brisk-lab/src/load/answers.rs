@@ -2,8 +2,8 @@
 //! here.
 
 use super::super::answers::{Answer, ENOUGH, Verdict};
+use super::super::cells::{interval, megabytes};
 use super::super::statistics::{Ratio, Spread};
-use super::super::table::megabytes;
 use super::case::{Case, Giving, Shape, State, Way, Who};
 use super::regret::{self, Regret};
 use super::results::{LoadResults, LoadRun};
@@ -41,18 +41,6 @@ impl Duel {
         }
         words
     }
-}
-
-/// A ratio with its interval.
-pub fn interval(ratio: Ratio) -> String {
-    let Ratio { value, low, high } = ratio;
-    let digits = digits_of(value);
-    format!("{value:.digits$} (95 %: {low:.digits$} to {high:.digits$})")
-}
-
-/// How many decimals to show of a ratio. A small one needs more.
-pub fn digits_of(ratio: f64) -> usize {
-    if ratio < 0.1 { 4 } else { 2 }
 }
 
 /// The answers that the runs give.

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use brisk_io::{Form, Need, Strategy, Touch};
 use serde::{Deserialize, Serialize};
 
-use super::super::table::megabytes;
+use super::super::cells::megabytes;
 
 /// Whether the file is in the page cache before the start.
 #[derive(
@@ -292,7 +292,9 @@ pub struct Dimensions {
 /// Why a case is not measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
+    /// A figure, a contender, or both.
     pub what: String,
+    /// Why, without a final period.
     pub reason: String,
 }
 

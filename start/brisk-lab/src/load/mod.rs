@@ -24,36 +24,29 @@ pub mod worker;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use brisk_io::measure::prove_warm;
 use brisk_terminal::messages::say;
-use rustix::fs::statvfs;
 
 pub use case::{Case, Dimensions, Giving, LeftOut, Shape, State, Touched, Way, Who, processors};
 pub use pages::Grain;
 pub use results::{LoadResults, LoadSettings};
 
-use super::cold::Chill;
+use super::cells::megabytes;
+use super::files::{ATTEMPTS, directory_on_disk, ensure_room, fill, is_warm, prepare};
 use super::machine::Machine;
 use super::read_ahead::{ReadAhead, device_of};
 use super::reclaim;
-use super::stage::runtime;
 use super::statistics::Spread;
-use super::table::megabytes;
-use super::undo::Undo;
+use super::undo::{Undo, undoing};
 use brisk::write_whole;
 use crew::Outcome;
 use peers::{Compared, Peers};
 use results::{Counted, LoadRun};
 use room::Room;
 use worker::Job;
-
-/// How often to repeat a run with a warm file because pages of it left memory.
-pub const ATTEMPTS: u32 = 5;
 
 /// How long the main thread of a program computes while other threads use what it has loaded.
 const WORK: Duration = Duration::from_millis(10);
@@ -97,22 +90,10 @@ impl LoadLab {
     pub fn run(&self) -> Result<LoadResults> {
         let made = || {
             fs::create_dir_all(&self.out)?;
-            let out = self.out.canonicalize()?;
-            let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
-            fs::create_dir(runtime(ground.path()))?;
-            let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-            fs::set_permissions(runtime(ground.path()), private)?;
-            Ok::<_, io::Error>((out, ground))
+            self.out.canonicalize()
         };
-        let (out, ground) =
-            made().with_context(|| format!("cannot make {}", self.out.display()))?;
-        let mut undo = Undo::start(&runtime(ground.path()))?;
-        let ground = ground.keep();
-        undo.remove(&ground)?;
-        let measured = self.measure(&out, &mut undo);
-        let undone = undo.finish();
-        let results = measured?;
-        undone.map(|()| results)
+        let out = made().with_context(|| format!("cannot make {}", self.out.display()))?;
+        undoing(|undo| self.measure(&out, undo))
     }
 
     fn measure(&self, out: &Path, undo: &mut Undo) -> Result<LoadResults> {
@@ -224,51 +205,6 @@ impl LoadLab {
         }
         Ok((files, work))
     }
-}
-
-/// Makes a directory in `parent`, which must not be in memory.
-pub fn directory_on_disk(parent: &Path, prefix: &str) -> Result<PathBuf> {
-    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-    let parent = parent.canonicalize()?;
-    ensure!(
-        Machine::describe(&parent, 1)?.filesystem != "tmpfs",
-        "{} is in memory (tmpfs), where no file is ever cold; name a directory on a disk with --dir, or a \
-         file",
-        parent.display()
-    );
-    let made = tempfile::Builder::new()
-        .prefix(prefix)
-        .tempdir_in(&parent)?;
-    Ok(made.keep())
-}
-
-/// Checks that the directory of [`directory_on_disk`] has room for this many bytes.
-pub fn ensure_room(work: &Path, needed: u64) -> Result<()> {
-    let space = statvfs(work)?;
-    let free = space.f_bavail.saturating_mul(space.f_frsize);
-    ensure!(
-        needed <= free,
-        "the files need {} MB, and {} has {} MB; choose smaller ones, or another directory with --dir",
-        megabytes(needed),
-        work.parent().unwrap_or(work).display(),
-        megabytes(free)
-    );
-    Ok(())
-}
-
-/// Makes a file of random bytes, and writes it to the disk.
-pub fn fill(path: &Path, length: u64, seed: u64) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    let mut rng = fastrand::Rng::with_seed(seed);
-    let mut piece = vec![0; 1 << 20];
-    let mut left = length;
-    while left > 0 {
-        rng.fill(&mut piece);
-        let len = usize::try_from(left).unwrap_or(usize::MAX).min(piece.len());
-        file.write_all(&piece[..len])?;
-        left -= len as u64;
-    }
-    file.sync_all()
 }
 
 /// How many steps of work this processor does in `time` when it does nothing else.
@@ -541,33 +477,6 @@ impl Measuring<'_> {
         if !self.lab.quiet {
             say(text);
         }
-    }
-}
-
-/// Makes sure that no page of a file is in memory, or that every page is.
-pub fn prepare(file: &Path, state: State) -> Result<()> {
-    if state == State::Cold {
-        return Chill::Files.prove([file]);
-    }
-    for _ in 0..ATTEMPTS {
-        if is_warm(file)? {
-            return Ok(());
-        }
-        let mut reader = File::open(file)?;
-        let mut piece = vec![0; 1 << 20];
-        while reader.read(&mut piece)? > 0 {}
-    }
-    bail!(
-        "{} cannot be made warm: its pages leave memory while it is read; make sure that enough memory is free",
-        file.display()
-    )
-}
-
-pub fn is_warm(file: &Path) -> Result<bool> {
-    match prove_warm(&File::open(file)?) {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(e).with_context(|| format!("{} cannot be proven warm", file.display())),
     }
 }
 

@@ -10,8 +10,8 @@ use brisk_io::{Residency, Strategy, residency};
 use brisk_terminal::names::printable;
 use serde::{Deserialize, Serialize};
 
+use super::super::cells::{columns, megabytes};
 use super::super::statistics::Spread;
-use super::super::table::{columns, megabytes};
 use super::case::{LeftOut, State, Way};
 
 /// Bytes of one read, as in brisk.

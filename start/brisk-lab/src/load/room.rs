@@ -2,8 +2,8 @@
 
 use brisk_launch::MemoryLimit;
 
+use super::super::cells::megabytes;
 use super::super::machine::field_of;
-use super::super::table::megabytes;
 
 /// Percent of the free memory that may be used. The rest is for others.
 const SHARE: u64 = 80;

@@ -3,8 +3,8 @@
 use brisk_terminal::names::printable;
 
 use super::super::answers::{Answer, too_few};
+use super::super::cells::{columns, megabytes};
 use super::super::reclaim;
-use super::super::table::{columns, megabytes};
 use super::answers;
 use super::pages::Grain;
 use super::results::{LoadResults, LoadRow, Processor};

@@ -29,11 +29,11 @@ use serde::{Deserialize, Serialize};
 pub use results::{ReadsResults, is_of_reads, parse};
 pub use text::draw;
 
-use super::load::{ATTEMPTS, LeftOut, State, is_warm, peers, prepare, processors};
+use super::files::{ATTEMPTS, directory_on_disk, ensure_room, fill, is_warm, prepare};
+use super::load::{LeftOut, State, peers, processors};
 use super::machine::Machine;
 use super::reclaim;
-use super::stage::runtime;
-use super::undo::Undo;
+use super::undo::{Undo, undoing};
 use brisk::write_whole;
 use reader::{Places, Reader};
 use results::{Counted, Peer, ReadRun, ReadsSettings, Setting, What};
@@ -187,28 +187,19 @@ pub fn count_allocations(job: &str, allocations: fn() -> usize) -> Result<()> {
 impl ReadsLab {
     /// Measures everything.
     pub fn run(&self) -> Result<ReadsResults> {
-        let ground = tempfile::Builder::new().prefix("brisk-lab-").tempdir()?;
-        fs::create_dir(runtime(ground.path()))?;
-        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        fs::set_permissions(runtime(ground.path()), private)?;
-        let mut undo = Undo::start(&runtime(ground.path()))?;
-        undo.remove(&ground.keep())?;
-        let measured = self.measure(&mut undo);
-        let undone = undo.finish();
-        let results = measured?;
-        undone.map(|()| results)
+        undoing(|undo| self.measure(undo))
     }
 
     fn measure(&self, undo: &mut Undo) -> Result<ReadsResults> {
         fs::create_dir_all(&self.out)
             .with_context(|| format!("cannot make {}", self.out.display()))?;
-        let work = super::load::directory_on_disk(&self.dir, "reads-")?;
+        let work = directory_on_disk(&self.dir, "reads-")?;
         undo.remove(&work)?;
         let small = (self.reads * self.size).max(page_size()) as u64;
         let files = [work.join("small"), work.join("large")];
-        super::load::ensure_room(&work, small.saturating_add(self.large))?;
+        ensure_room(&work, small.saturating_add(self.large))?;
         for (file, len) in files.iter().zip([small, self.large]) {
-            super::load::fill(file, len, self.seed)
+            fill(file, len, self.seed)
                 .with_context(|| format!("cannot make {}", file.display()))?;
         }
         let no_uring = try_io_uring().err().map(|e| LeftOut {

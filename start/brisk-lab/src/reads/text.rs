@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::super::answers::{Answer, Verdict, too_few};
+use super::super::cells::{columns, digits_of, interval};
 use super::super::load::State;
-use super::super::load::answers::{digits_of, interval};
 use super::super::reclaim;
 use super::super::statistics::{Ratio, Spread};
-use super::super::table::columns;
 use super::reader::Reader;
 use super::results::{ReadsResults, ReadsSettings, Setting, What};
 use brisk::page::chart::{self, Whose};

@@ -1,9 +1,6 @@
 //! The verbs of `brisk lab`.
 
-mod cache;
-mod index;
 mod load;
-mod objects;
 mod reads;
 mod repeated;
 
@@ -54,12 +51,6 @@ enum Action {
     Load(Box<load::Args>),
     /// Measures thousands of small reads of a file: from mappings, by system calls, and asynchronous.
     Reads(reads::Args),
-    /// Measures caches on disk: opening, gets, look-ups, updates, several processes, many entries.
-    Cache(cache::Args),
-    /// Measures ways of reading a package index from a cache: warm, stale, and with nothing stored.
-    Index(index::Args),
-    /// Measures stores of typed records: gets, scans of an index, and insertions.
-    Objects(objects::Args),
     /// Makes the page with pictures again from kept results, or tables and a picture for other pages.
     Report(ReportArgs),
     /// Restores what an experiment changed, once it is over. The lab starts this itself.
@@ -74,12 +65,6 @@ enum Action {
     /// Reads a file once. The lab starts this itself.
     #[command(hide = true)]
     ReadsWorker {
-        /// The job, in the form that the lab writes.
-        job: String,
-    },
-    /// Does a job with a store. The lab starts this itself.
-    #[command(hide = true)]
-    CacheWorker {
         /// The job, in the form that the lab writes.
         job: String,
     },
@@ -314,8 +299,7 @@ Examples:\n  \
   brisk lab report fast/raw.json slow/raw.json -o report.html\n  \
   brisk lab report raw.json --formats directory,brisk-speed --markdown --svg launches.svg")]
 struct ReportArgs {
-    /// Files that brisk lab launch (raw.json), load (load.json), reads (reads.json), cache (cache.json),
-    /// index (index.json) or objects (objects.json) wrote.
+    /// Files that brisk lab launch (raw.json), load (load.json) or reads (reads.json) wrote.
     #[arg(required = true, value_name = "RAW.json")]
     raw: Vec<PathBuf>,
 
@@ -324,7 +308,7 @@ struct ReportArgs {
     #[arg(short, long, value_name = "PAGE")]
     output: Option<PathBuf>,
 
-    /// Prints tables of launches, of sizes, of caches on disk, of package indexes and of typed records in Markdown.
+    /// Prints tables of launches and of sizes in Markdown.
     #[arg(long)]
     markdown: bool,
 
@@ -360,9 +344,6 @@ pub fn run() -> anyhow::Result<Answer> {
         Action::Codecs(args) => codecs(args),
         Action::Load(args) => load::run(args),
         Action::Reads(args) => reads::run(args),
-        Action::Cache(args) => cache::run(args),
-        Action::Index(args) => index::run(args),
-        Action::Objects(args) => objects::run(args),
         Action::Report(args) => make_report(args),
         Action::Restore => Ok(match undo::restore()? {
             true => Answer::Yes,
@@ -370,7 +351,6 @@ pub fn run() -> anyhow::Result<Answer> {
         }),
         Action::LoadWorker { job } => worker::run(job).map(|()| Answer::Yes),
         Action::ReadsWorker { job } => crate::reads::work(job).map(|()| Answer::Yes),
-        Action::CacheWorker { job } => crate::cache::serve(&[], job, None).map(|()| Answer::Yes),
         Action::Manual(manual) => write_manual(manual, Some(Lab::command())),
     }
 }
@@ -408,7 +388,7 @@ fn make_report(args: &ReportArgs) -> anyhow::Result<Answer> {
         write_whole(&report::picture(&raws), svg)?;
     }
     let tables = match (args.markdown, args.summary) {
-        (true, _) => Some(report::markdown(&raws, &parts)),
+        (true, _) => Some(report::markdown(&raws)),
         (_, true) => Some(report::summary(&raws)?),
         _ => None,
     };

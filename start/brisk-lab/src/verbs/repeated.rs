@@ -74,11 +74,3 @@ impl Repeated {
         page
     }
 }
-
-/// The figures that an argument names, each once and in their order. All, if it names none.
-pub fn chosen<F: Clone + Ord>(named: &[F], all: &[F]) -> Vec<F> {
-    let mut figures = if named.is_empty() { all } else { named }.to_vec();
-    figures.sort();
-    figures.dedup();
-    figures
-}

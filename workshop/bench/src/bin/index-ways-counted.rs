@@ -11,5 +11,5 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 static COUNTING: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 fn main() -> std::process::ExitCode {
-    brisk_lab::serve_index(&ways::WAYS, Some(|| COUNTING.stats().allocations))
+    brisk_bench::ways::count(&ways::WAYS, || COUNTING.stats().allocations)
 }

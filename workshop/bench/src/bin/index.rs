@@ -33,7 +33,7 @@ struct Args {
 
     /// Runs of each.
     #[arg(long, default_value_t = 30)]
-    runs: usize,
+    runs: u32,
 
     /// Of the random orders.
     #[arg(long, default_value_t = 1)]

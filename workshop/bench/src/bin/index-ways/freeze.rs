@@ -5,9 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use brisk_bench::ways::{Chosen, Package, Page as FrozenPage, PageLeftOut, Pages};
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{Client, Options};
-use brisk_lab::{IndexChosen, IndexPackage, IndexPage, IndexPageLeftOut, IndexPages};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::StatusCode;
@@ -67,12 +67,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         chooser: chooser(&args.python, &args.platform)?,
         target: Target::new(&args.python, &args.platform)?,
     };
-    let mut pages = IndexPages {
+    let mut pages = Pages {
         brisk_index_pages: 1,
         python: args.python.clone(),
         platform: args.platform.clone(),
         packages: Vec::new(),
-        largest: IndexPage {
+        largest: FrozenPage {
             name: String::new(),
             specifiers: String::new(),
             bytes: 0,
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for (name, page) in freezing.download(&names)? {
         let specifiers = requirements.get(&name).map_or("", String::as_str);
         let Some(text) = page else {
-            pages.left_out.push(IndexPageLeftOut {
+            pages.left_out.push(PageLeftOut {
                 name,
                 why: "the index has no page of it in JSON".to_owned(),
             });
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         match freezing.freeze(&name, specifiers, &text)? {
             Ok(page) if page.name == largest => pages.largest = page,
             Ok(page) => pages.packages.push(page),
-            Err(why) => pages.left_out.push(IndexPageLeftOut { name, why }),
+            Err(why) => pages.left_out.push(PageLeftOut { name, why }),
         }
     }
     ensure!(
@@ -138,7 +138,7 @@ fn requirements(args: &Args) -> Result<BTreeMap<String, String>> {
 
 /// The page of the middle length comes first, for an experiment with one package. The others come in a random order, which
 /// is always the same.
-fn order(pages: &mut Vec<IndexPage>) {
+fn order(pages: &mut Vec<FrozenPage>) {
     if pages.is_empty() {
         return;
     }
@@ -211,9 +211,9 @@ impl Freezing<'_> {
         name: &str,
         specifiers: &str,
         text: &[u8],
-    ) -> Result<Result<IndexPage, String>> {
+    ) -> Result<Result<FrozenPage, String>> {
         let address = self.address(name)?;
-        let own = OwnPackage::of(&IndexPackage {
+        let own = OwnPackage::of(&Package {
             index: String::new(),
             index_url: String::new(),
             url: address.as_str().to_owned(),
@@ -227,7 +227,7 @@ impl Freezing<'_> {
         let ours = match choice {
             Some(choice) => {
                 let file = view.file(choice.version, choice.file)?;
-                Some(IndexChosen {
+                Some(Chosen {
                     file: file.name.into(),
                     url: file.url.into(),
                 })
@@ -238,7 +238,7 @@ impl Freezing<'_> {
         let page = Page::parse(text)?;
         let theirs = choose_in(&page.by_version(&want), &want, &self.target)?;
         if ours != theirs {
-            let said = |chosen: Option<IndexChosen>| match chosen {
+            let said = |chosen: Option<Chosen>| match chosen {
                 Some(chosen) => chosen.file,
                 None => "no file".to_owned(),
             };
@@ -252,7 +252,7 @@ impl Freezing<'_> {
             return Ok(Err("no file will do".to_owned()));
         };
         fs::write(self.args.out.join(format!("{name}.page")), text)?;
-        Ok(Ok(IndexPage {
+        Ok(Ok(FrozenPage {
             name: name.to_owned(),
             specifiers: specifiers.to_owned(),
             bytes: text.len() as u64,

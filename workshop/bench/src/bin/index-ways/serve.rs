@@ -13,7 +13,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use brisk_lab::IndexPages;
+use brisk_bench::ways::Pages;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, DATE, ETAG, IF_NONE_MATCH, VARY};
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -33,7 +33,7 @@ struct Frozen {
 
 /// Prints the port, and serves until the input ends.
 pub(crate) fn run(directory: &Path) -> Result<()> {
-    let list = IndexPages::open(directory)?;
+    let list = Pages::open(directory)?;
     let mut pages = HashMap::new();
     for page in list.packages.iter().chain([&list.largest]) {
         let path = directory.join(format!("{}.page", page.name));

@@ -105,7 +105,7 @@ struct Setting<'a> {
     before: Option<&'a Path>,
     work: &'a Path,
     processors: usize,
-    runs: usize,
+    runs: u32,
     seconds: u64,
 }
 

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use brisk_bench::ways::{Chosen, Package, Question, Way};
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{Client, Options, Request, TableAnswer, TableInput, TableOf, TableOptions};
-use brisk_lab::{IndexChosen, IndexPackage, IndexQuestion, IndexWay};
 use futures::{StreamExt, stream};
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Method};
@@ -23,7 +23,7 @@ pub(crate) struct OwnPackage {
 }
 
 impl OwnPackage {
-    pub(crate) fn of(package: &IndexPackage) -> Result<Self> {
+    pub(crate) fn of(package: &Package) -> Result<Self> {
         Ok(Self {
             url: package.url.clone(),
             name: ProjectName::parse(&package.name)?,
@@ -44,13 +44,13 @@ pub(crate) fn chooser(python: &str, platform: &str) -> Result<Chooser> {
 }
 
 /// The table of a package, and the file that was chosen in it.
-type Chosen = (TableOf<PackageTable>, Option<Choice>);
+type OnTable = (TableOf<PackageTable>, Option<Choice>);
 
 fn chosen(
     chooser: &mut Chooser,
     package: &OwnPackage,
     table: TableOf<PackageTable>,
-) -> Result<Chosen> {
+) -> Result<OnTable> {
     let choice = chooser.choose(&table.view()?, &Wanted::of(&package.specifiers))?;
     Ok((table, choice))
 }
@@ -60,11 +60,11 @@ pub(crate) struct Brisk {
     packages: Vec<OwnPackage>,
     headers: HeaderMap,
     chooser: Chooser,
-    chosen: Vec<Chosen>,
+    chosen: Vec<OnTable>,
 }
 
 impl Brisk {
-    pub(crate) fn prepare(question: &IndexQuestion) -> Result<Self> {
+    pub(crate) fn prepare(question: &Question) -> Result<Self> {
         let packages = question.packages.iter().map(OwnPackage::of);
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static(PageForm::ACCEPT));
@@ -125,7 +125,7 @@ async fn fetched(
     }
 }
 
-impl IndexWay for Brisk {
+impl Way for Brisk {
     fn choose(&mut self) -> Result<()> {
         let options = CacheOptions::new().limit(4 << 30);
         #[allow(unsafe_code)] // The promise of a mapped cache.
@@ -157,13 +157,13 @@ impl IndexWay for Brisk {
         Ok(())
     }
 
-    fn chosen(&self) -> Result<Vec<Option<IndexChosen>>> {
+    fn chosen(&self) -> Result<Vec<Option<Chosen>>> {
         let files = self.chosen.iter().map(|(table, choice)| {
             let Some(choice) = choice else {
                 return Ok(None);
             };
             let file = table.view()?.file(choice.version, choice.file)?;
-            Ok(Some(IndexChosen {
+            Ok(Some(Chosen {
                 file: file.name.into(),
                 url: file.url.into(),
             }))

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
-use brisk_lab::{IndexPackage, IndexQuestion};
+use brisk_bench::ways::{Package, Question};
 use uv_distribution_filename::{BuildTag, DistFilename, SourceDistExtension};
 use uv_normalize::PackageName;
 use uv_pep440::{Operator, Version, VersionSpecifiers};
@@ -16,7 +16,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn of(question: &IndexQuestion) -> Result<Self> {
+    pub(crate) fn of(question: &Question) -> Result<Self> {
         Self::new(&question.python, &question.platform)
     }
 
@@ -66,7 +66,7 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    pub(crate) fn of(package: &IndexPackage) -> Result<Self> {
+    pub(crate) fn of(package: &Package) -> Result<Self> {
         Self::new(&package.name, &package.specifiers)
     }
 

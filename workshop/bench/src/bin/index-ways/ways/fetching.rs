@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use brisk_lab::{IndexChosen, IndexPackage, IndexQuestion, IndexWay};
+use brisk_bench::ways::{Chosen, Package, Question, Way};
 use bytes::Bytes;
 use futures::future::join_all;
 use http::header::{ACCEPT, HOST, IF_NONE_MATCH};
@@ -42,7 +42,7 @@ impl Entry {
 /// What a store says of a package.
 pub(super) enum Stored<K> {
     /// It is fresh, and this file is chosen.
-    Fresh(Option<IndexChosen>),
+    Fresh(Option<Chosen>),
     /// It must be asked for, with this entity tag.
     Stale(String, K),
     Missing,
@@ -64,7 +64,7 @@ pub(super) trait Store: Sized {
         target: &Target,
         headers: &HeaderMap,
         page: &[u8],
-    ) -> Result<Option<IndexChosen>>;
+    ) -> Result<Option<Chosen>>;
 
     /// The index says that what is stored holds.
     fn holds(
@@ -73,7 +73,7 @@ pub(super) trait Store: Sized {
         target: &Target,
         headers: &HeaderMap,
         kept: Self::Kept,
-    ) -> Result<Option<IndexChosen>>;
+    ) -> Result<Option<Chosen>>;
 }
 
 /// A way over such a store.
@@ -81,13 +81,13 @@ pub(super) struct Filed<S> {
     directory: PathBuf,
     entries: Vec<Entry>,
     target: Target,
-    chosen: Vec<Option<IndexChosen>>,
+    chosen: Vec<Option<Chosen>>,
     store: Option<S>,
 }
 
 impl<S: Store> Filed<S> {
-    pub(super) fn prepare(question: &IndexQuestion) -> Result<Self> {
-        let of = |package: &IndexPackage| {
+    pub(super) fn prepare(question: &Question) -> Result<Self> {
+        let of = |package: &Package| {
             Ok(Entry {
                 index: package.index.clone(),
                 url: package.url.clone(),
@@ -108,7 +108,7 @@ impl<S: Store> Filed<S> {
         &self,
         store: &S,
         asked: Vec<(usize, Option<(String, S::Kept)>)>,
-    ) -> Result<Vec<(usize, Option<IndexChosen>)>> {
+    ) -> Result<Vec<(usize, Option<Chosen>)>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -176,7 +176,7 @@ async fn send(
     Ok(sender.send_request(request.body(Empty::new())?).await?)
 }
 
-impl<S: Store> IndexWay for Filed<S> {
+impl<S: Store> Way for Filed<S> {
     fn choose(&mut self) -> Result<()> {
         let store = S::open(&self.directory)?;
         let mut chosen = Vec::with_capacity(self.entries.len());
@@ -206,7 +206,7 @@ impl<S: Store> IndexWay for Filed<S> {
         Ok(())
     }
 
-    fn chosen(&self) -> Result<Vec<Option<IndexChosen>>> {
+    fn chosen(&self) -> Result<Vec<Option<Chosen>>> {
         ensure!(self.store.is_some(), "nothing was chosen yet");
         Ok(self.chosen.clone())
     }

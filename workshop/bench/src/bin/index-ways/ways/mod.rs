@@ -13,19 +13,19 @@ mod rkyv_file;
 mod sqlite;
 mod uv_client;
 
-use brisk_lab::IndexWayKind;
+use brisk_bench::ways::WayKind;
 
 /// All of them.
-pub(crate) const WAYS: [IndexWayKind; 6] = [
-    IndexWayKind {
+pub(crate) const WAYS: [WayKind; 6] = [
+    WayKind {
         name: "brisk",
         prepare: |question| Ok(Box::new(brisk::Brisk::prepare(&question)?)),
     },
-    IndexWayKind {
+    WayKind {
         name: "policy-only",
         prepare: |question| Ok(Box::new(policy_only::PolicyOnly::prepare(&question)?)),
     },
-    IndexWayKind {
+    WayKind {
         name: "parsed",
         prepare: |question| {
             Ok(Box::new(fetching::Filed::<parsed::Parsed>::prepare(
@@ -33,11 +33,11 @@ pub(crate) const WAYS: [IndexWayKind; 6] = [
             )?))
         },
     },
-    IndexWayKind {
+    WayKind {
         name: "uv-client",
         prepare: |question| Ok(Box::new(uv_client::UvClient::prepare(&question)?)),
     },
-    IndexWayKind {
+    WayKind {
         name: "rkyv-file",
         prepare: |question| {
             Ok(Box::new(fetching::Filed::<rkyv_file::RkyvFile>::prepare(
@@ -45,7 +45,7 @@ pub(crate) const WAYS: [IndexWayKind; 6] = [
             )?))
         },
     },
-    IndexWayKind {
+    WayKind {
         name: "sqlite",
         prepare: |question| {
             Ok(Box::new(fetching::Filed::<sqlite::Sqlite>::prepare(

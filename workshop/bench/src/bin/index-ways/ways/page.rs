@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use brisk_lab::IndexChosen;
+use brisk_bench::ways::Chosen;
 use serde::{Deserialize, Serialize};
 use uv_distribution_filename::DistFilename;
 use uv_pep440::Version;
@@ -125,7 +125,7 @@ pub(crate) fn choose_in(
     versions: &ByVersion<'_, '_>,
     want: &Want,
     target: &Target,
-) -> Result<Option<IndexChosen>> {
+) -> Result<Option<Chosen>> {
     choose(want, target, |choosing| {
         for (version, files) in versions.iter().rev() {
             match choosing.version(version) {
@@ -138,7 +138,7 @@ pub(crate) fn choose_in(
                     &file.filename,
                     file.yanked.is_yanked(),
                     || target.is_taken_by(file.requires_python.as_deref()),
-                    || IndexChosen {
+                    || Chosen {
                         file: file.filename.to_string(),
                         url: file.url.to_string(),
                     },

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::SystemTime;
 
 use anyhow::{Result, bail};
-use brisk_lab::IndexChosen;
+use brisk_bench::ways::Chosen;
 use http::header::{ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, Response, StatusCode};
 use http_cache_semantics::{AfterResponse, BeforeRequest, CachePolicy};
@@ -71,7 +71,7 @@ fn choose_in(
     page: &BTreeMap<Version, Vec<File>>,
     entry: &Entry,
     target: &Target,
-) -> Result<Option<IndexChosen>> {
+) -> Result<Option<Chosen>> {
     choose(&entry.want, target, |choosing| {
         for (version, files) in page.iter().rev() {
             match choosing.version(version) {
@@ -84,7 +84,7 @@ fn choose_in(
                     &file.name,
                     file.yanked.is_yanked(),
                     || target.is_in(file.requires_python.as_ref()),
-                    || IndexChosen {
+                    || Chosen {
                         file: file.name.clone(),
                         url: file.url.clone(),
                     },
@@ -138,7 +138,7 @@ impl Store for Parsed {
         target: &Target,
         headers: &HeaderMap,
         page: &[u8],
-    ) -> Result<Option<IndexChosen>> {
+    ) -> Result<Option<Chosen>> {
         let page = Page::parse(page)?;
         let versions = page.by_version(&entry.want).into_iter();
         let parsed = ParsedEntry {
@@ -157,7 +157,7 @@ impl Store for Parsed {
         target: &Target,
         headers: &HeaderMap,
         kept: ParsedEntry,
-    ) -> Result<Option<IndexChosen>> {
+    ) -> Result<Option<Chosen>> {
         let mut asked = request(&entry.url)?;
         if let Some(tag) = headers.get(ETAG) {
             asked.headers_mut().insert(IF_NONE_MATCH, tag.clone());

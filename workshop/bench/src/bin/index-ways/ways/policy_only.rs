@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use brisk_bench::ways::{Chosen, Package, Question, Way};
 use brisk_cache::{Cache, CacheOptions};
 use brisk_http::{Client, Options};
-use brisk_lab::{IndexChosen, IndexPackage, IndexQuestion, IndexWay};
 use futures::{StreamExt, stream};
 use http::StatusCode;
 use http::header::ACCEPT;
@@ -18,12 +18,12 @@ pub(crate) struct PolicyOnly {
     directory: PathBuf,
     packages: Vec<(String, Want)>,
     target: Target,
-    chosen: Vec<Option<IndexChosen>>,
+    chosen: Vec<Option<Chosen>>,
 }
 
 impl PolicyOnly {
-    pub(crate) fn prepare(question: &IndexQuestion) -> Result<Self> {
-        let of = |package: &IndexPackage| Ok((package.url.clone(), Want::of(package)?));
+    pub(crate) fn prepare(question: &Question) -> Result<Self> {
+        let of = |package: &Package| Ok((package.url.clone(), Want::of(package)?));
         let packages: Result<Vec<_>> = question.packages.iter().map(of).collect();
         Ok(Self {
             directory: question.directory.clone(),
@@ -33,7 +33,7 @@ impl PolicyOnly {
         })
     }
 
-    async fn one(&self, client: &Client, url: &str, want: &Want) -> Result<Option<IndexChosen>> {
+    async fn one(&self, client: &Client, url: &str, want: &Want) -> Result<Option<Chosen>> {
         let request = http::Request::get(url)
             .header(ACCEPT, super::ACCEPT)
             .body("".into())?;
@@ -52,13 +52,13 @@ impl PolicyOnly {
         self.choose_in(&page, want)
     }
 
-    fn choose_in(&self, page: &[u8], want: &Want) -> Result<Option<IndexChosen>> {
+    fn choose_in(&self, page: &[u8], want: &Want) -> Result<Option<Chosen>> {
         let page = Page::parse(page)?;
         choose_in(&page.by_version(want), want, &self.target)
     }
 }
 
-impl IndexWay for PolicyOnly {
+impl Way for PolicyOnly {
     fn choose(&mut self) -> Result<()> {
         let options = CacheOptions::new().limit(16 << 30);
         #[allow(unsafe_code)] // The promise of a mapped cache.
@@ -83,7 +83,7 @@ impl IndexWay for PolicyOnly {
         Ok(())
     }
 
-    fn chosen(&self) -> Result<Vec<Option<IndexChosen>>> {
+    fn chosen(&self) -> Result<Vec<Option<Chosen>>> {
         Ok(self.chosen.clone())
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use brisk_lab::IndexChosen;
+use brisk_bench::ways::Chosen;
 use http::HeaderMap;
 use rkyv::rancor::Error;
 use rkyv::util::AlignedVec;
@@ -62,7 +62,7 @@ pub(super) struct RkyvFile {
     directory: PathBuf,
 }
 
-fn choose_in(stand: &ArchivedStand, entry: &Entry, target: &Target) -> Result<Option<IndexChosen>> {
+fn choose_in(stand: &ArchivedStand, entry: &Entry, target: &Target) -> Result<Option<Chosen>> {
     choose(&entry.want, target, |choosing| {
         for of_version in stand.versions.iter() {
             let version = rkyv::deserialize::<Version, Error>(&of_version.version)?;
@@ -76,7 +76,7 @@ fn choose_in(stand: &ArchivedStand, entry: &Entry, target: &Target) -> Result<Op
                     &file.name,
                     file.yanked.is_some(),
                     || target.is_taken_by(file.requires_python.as_deref()),
-                    || IndexChosen {
+                    || Chosen {
                         file: file.name.as_str().to_owned(),
                         url: file.url.as_str().to_owned(),
                     },
@@ -127,7 +127,7 @@ impl Store for RkyvFile {
         target: &Target,
         headers: &HeaderMap,
         page: &[u8],
-    ) -> Result<Option<IndexChosen>> {
+    ) -> Result<Option<Chosen>> {
         let facts = Facts::of(&entry.url, headers)?;
         let page = Page::parse(page)?;
         let versions = page.by_version(&entry.want).into_iter().rev();
@@ -153,7 +153,7 @@ impl Store for RkyvFile {
         target: &Target,
         headers: &HeaderMap,
         mut kept: AlignedVec,
-    ) -> Result<Option<IndexChosen>> {
+    ) -> Result<Option<Chosen>> {
         let facts = Facts::of(&entry.url, headers)?;
         self.put(entry, &mut kept, facts.fresh_until)?;
         choose_in(parts(&kept)?.1, entry, target)

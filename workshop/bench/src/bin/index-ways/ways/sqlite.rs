@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::SystemTime;
 
 use anyhow::Result;
-use brisk_lab::IndexChosen;
+use brisk_bench::ways::Chosen;
 use http::HeaderMap;
 use rusqlite::{Connection, OptionalExtension, params};
 use uv_pep440::Version;
@@ -26,12 +26,7 @@ const PACKAGE: &str =
 const FILES: &str = "SELECT version, name, url, requires_python, yanked FROM files WHERE package = ?1 ORDER BY place";
 
 impl Sqlite {
-    fn choose_in(
-        &self,
-        package: i64,
-        entry: &Entry,
-        target: &Target,
-    ) -> Result<Option<IndexChosen>> {
+    fn choose_in(&self, package: i64, entry: &Entry, target: &Target) -> Result<Option<Chosen>> {
         let connection = self.connection.borrow();
         let mut files = connection.prepare_cached(FILES)?;
         choose(&entry.want, target, |choosing| {
@@ -55,7 +50,7 @@ impl Sqlite {
                     name,
                     row.get_ref(4)?.as_str_or_null()?.is_some(),
                     || target.is_taken_by(requires_python),
-                    || IndexChosen {
+                    || Chosen {
                         file: name.to_owned(),
                         url: url.to_owned(),
                     },
@@ -126,7 +121,7 @@ impl Store for Sqlite {
         target: &Target,
         headers: &HeaderMap,
         page: &[u8],
-    ) -> Result<Option<IndexChosen>> {
+    ) -> Result<Option<Chosen>> {
         let facts = Facts::of(&entry.url, headers)?;
         let page = Page::parse(page)?;
         let package = {
@@ -180,7 +175,7 @@ impl Store for Sqlite {
         target: &Target,
         headers: &HeaderMap,
         package: i64,
-    ) -> Result<Option<IndexChosen>> {
+    ) -> Result<Option<Chosen>> {
         let facts = Facts::of(&entry.url, headers)?;
         self.connection
             .borrow()

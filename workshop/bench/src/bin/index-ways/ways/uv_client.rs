@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
-use brisk_lab::{IndexChosen, IndexPackage, IndexQuestion, IndexWay};
+use brisk_bench::ways::{Chosen, Package, Question, Way};
 use futures::{StreamExt, stream};
 use rkyv::rancor::Error;
 use tokio::sync::Semaphore;
@@ -29,10 +29,9 @@ pub(crate) struct UvClient {
 }
 
 impl UvClient {
-    pub(crate) fn prepare(question: &IndexQuestion) -> Result<Self> {
-        let of = |package: &IndexPackage| {
-            Ok((IndexUrl::from_str(&package.index_url)?, Want::of(package)?))
-        };
+    pub(crate) fn prepare(question: &Question) -> Result<Self> {
+        let of =
+            |package: &Package| Ok((IndexUrl::from_str(&package.index_url)?, Want::of(package)?));
         let packages: Result<Vec<_>> = question.packages.iter().map(of).collect();
         Ok(Self {
             directory: question.directory.clone(),
@@ -104,7 +103,7 @@ impl UvClient {
     }
 }
 
-impl IndexWay for UvClient {
+impl Way for UvClient {
     fn choose(&mut self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -125,12 +124,12 @@ impl IndexWay for UvClient {
         Ok(())
     }
 
-    fn chosen(&self) -> Result<Vec<Option<IndexChosen>>> {
+    fn chosen(&self) -> Result<Vec<Option<Chosen>>> {
         let files = self.chosen.iter().map(|file| {
             let Some(file) = file else {
                 return Ok(None);
             };
-            Ok(Some(IndexChosen {
+            Ok(Some(Chosen {
                 file: file.filename.to_string(),
                 url: file.url.to_url()?.to_string(),
             }))
