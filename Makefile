@@ -11,7 +11,10 @@ BRISK = target/$(PROFILE:dev=debug)/brisk
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/json,$\
 brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-objects/uuid
 
-.PHONY: all starters compiler smoke smoke-tested demo check test conformance bench figures launches proxy-figures index-figures objects-figures caches-figures reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
+# Published cases that are measured anew.
+CASES = case-leyden case-uv case-squashfs case-siaqodb
+
+.PHONY: all starters compiler smoke smoke-tested demo check test conformance bench figures launches proxy-figures index-figures objects-figures caches-figures $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # brisk and brisk-run are linked statically if there is a static C library. A cold launch then reads no library and no cache
 # of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
@@ -146,6 +149,12 @@ objects-figures: deps
 CACHES_OUT ?= target/caches-figures
 caches-figures: deps
 	workshop/lab/experiment caches $(CACHES_OUT) --runs $(RUNS) --disk iops=2000
+
+# Each measures one published case anew, and fails if its bound does not hold (workshop/README.md), on a machine that does nothing
+# else. Raw runs go to CASES_OUT, and none is overwritten. case-squashfs needs root, and case-uv Rust 1.97 and a package index.
+CASES_OUT ?= target/cases
+$(CASES): case-%: deps all
+	workshop/lab/case $* $(BRISK) $(CASES_OUT) $(RUNS)
 
 # Runs each fuzz target for SECONDS.
 SECONDS ?= 1800

@@ -15,7 +15,7 @@ Cold files, the limit of a disk and the [`Machine`] are those of `brisk lab`, so
 # What this crate does not do
 
 * Measure launches of any program: see `brisk lab`.
-* Decide: it prints a missed goal, but does not fail. A published case does: see `--within` and `workshop/README.md`.
+* Decide: it prints a missed goal, but does not fail. `workshop/lab/case` does.
 */
 
 mod bench;
