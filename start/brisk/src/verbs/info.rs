@@ -14,7 +14,7 @@ use brisk_terminal::messages::count;
 use brisk_terminal::names::shown;
 use serde::Serialize;
 
-use super::profile::percent;
+use super::profile::{FoundJson, percent};
 use crate::entry::{Entry, NoEntry};
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
@@ -88,21 +88,21 @@ impl Info {
     fn print(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let Self { image, usage, .. } = self;
         let mut fields = Fields::new(out, 16);
-        fields.add("format", "SquashFS 4.0".to_owned())?;
+        fields.add("format", "SquashFS 4.0")?;
         let codec = match image.is_uncompressed() {
             true => format!("none (says {})", image.codec()),
             false => image.codec().to_string(),
         };
-        fields.add("codec", format!("{codec}, {}", options_text(image)))?;
+        fields.add("codec", format_args!("{codec}, {}", options_text(image)))?;
         fields.add("block size", bytes_text(image.block_size().into()))?;
         fields.add(
             "flags",
-            format!("{:#06x}: {}", image.flags(), image.flag_names().join(", ")),
+            format_args!("{:#06x}: {}", image.flags(), image.flag_names().join(", ")),
         )?;
-        fields.add("inodes", image.inode_count().to_string())?;
-        fields.add("shared blocks", image.shared_block_count().to_string())?;
+        fields.add("inodes", image.inode_count())?;
+        fields.add("shared blocks", image.shared_block_count())?;
         fields.add("made", time_text(image.mkfs_time())?)?;
-        fields.add("starts at byte", image.offset().to_string())?;
+        fields.add("starts at byte", image.offset())?;
         fields.add("image", bytes_text(image.bytes_used()))?;
         fields.add("file", bytes_text(self.file_bytes))?;
         fields.add(
@@ -404,16 +404,7 @@ struct HotPackJson {
     /// Frames; brisk decodes a whole frame at once.
     frames: usize,
     /// Names in the pack.
-    look_ups: LookUpsJson,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct LookUpsJson {
-    /// Names that exist.
-    found: usize,
-    /// Names that do not exist.
-    absent: usize,
+    look_ups: FoundJson,
 }
 
 impl HotPackJson {
@@ -427,7 +418,7 @@ impl HotPackJson {
             files: pack.files().len(),
             ranges: pack.range_count(),
             frames: pack.frame_count(),
-            look_ups: LookUpsJson { found, absent },
+            look_ups: FoundJson { found, absent },
         }
     }
 }
@@ -546,9 +537,9 @@ fn recipe_text(recipe: Option<&Recipe>) -> anyhow::Result<String> {
 }
 
 /// How many look-ups find a name, and how many find none.
-fn look_ups(pack: &HotPack) -> (usize, usize) {
+fn look_ups(pack: &HotPack) -> (u64, u64) {
     let found = pack.look_ups().filter(|look_up| look_up.found).count();
-    (found, pack.look_ups().len() - found)
+    (found as u64, (pack.look_ups().len() - found) as u64)
 }
 
 fn hot_text(pack: &HotPack) -> String {

@@ -412,11 +412,11 @@ struct DemandJson {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct FoundJson {
+pub(super) struct FoundJson {
     /// Names that exist.
-    found: u64,
+    pub found: u64,
     /// Names that do not exist.
-    absent: u64,
+    pub absent: u64,
 }
 
 #[derive(Serialize)]
