@@ -336,7 +336,7 @@ struct ClassesJson<'a> {
 struct StoredJson {
     /// Decoded size.
     bytes: u64,
-    /// 0.
+    /// 0, because nothing is stored.
     stored_bytes: u64,
 }
 
