@@ -444,7 +444,7 @@ fn only_squashfs_is_unmounted() {
         (
             ErrorKind::Place,
             format!(
-                "cannot unmount {}: there is nothing of this name; brisk stat lists sessions and mounts",
+                "cannot unmount {}: there is nothing of this name",
                 none.display()
             )
         )
@@ -455,10 +455,7 @@ fn only_squashfs_is_unmounted() {
         text(&at, false),
         (
             ErrorKind::Busy,
-            format!(
-                "cannot unmount {shown}: a program still uses it; end that program \
-                 (fuser -vm shows it), or unmount with --lazy"
-            )
+            format!("cannot unmount {shown}: a program still uses it (fuser -vm shows it)")
         )
     );
     // With `lazy` it disappears at once, and its user keeps it until the end.
