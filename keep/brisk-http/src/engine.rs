@@ -18,7 +18,7 @@ use crate::date;
 use crate::decision::{Action, Failure};
 use crate::directives::RequestDirectives;
 use crate::head::{Request, Response, add, set};
-use crate::invalidation::{invalidates, is_safe};
+use crate::invalidation::invalidates;
 use crate::options::{Mode, Options};
 use crate::overrides::Overrides;
 use crate::policy::{Policy, Times, remove_connection_fields};
@@ -144,7 +144,8 @@ impl<V: StoredBytes> Found<V> {
     }
 
     /// Takes the body out.
-    pub fn take_body(&mut self) -> Option<V> {
+    #[cfg(feature = "tower")]
+    pub(crate) fn take_body(&mut self) -> Option<V> {
         self.body.take()
     }
 }
@@ -278,7 +279,8 @@ impl Keep {
     }
 
     /// The name that the policy will give to this body.
-    pub fn body_name(&self, body: &[u8]) -> BodyName {
+    #[cfg(feature = "tower")]
+    pub(crate) fn body_name(&self, body: &[u8]) -> BodyName {
         BodyName {
             owner: self.policy.view().body().owner,
             ..BodyName::of(body)
@@ -303,7 +305,7 @@ impl<V> Exchange<V> {
 
     /// Whether the response can answer other requests, too: it is to a GET for the whole, with no conditions but those
     /// of the cache, by somebody who lets it be stored.
-    pub fn is_shareable(&self) -> bool {
+    pub(crate) fn is_shareable(&self) -> bool {
         let validates = self
             .held
             .as_ref()
@@ -323,8 +325,9 @@ impl<V> Exchange<V> {
     }
 
     /// Whether [`Engine::answered`] may write, and so wait for the disk.
-    pub fn may_write(&self) -> bool {
-        self.held.is_some() || !is_safe(&self.method)
+    #[cfg(feature = "tower")]
+    pub(crate) fn may_write(&self) -> bool {
+        self.held.is_some() || !crate::invalidation::is_safe(&self.method)
     }
 
     fn client_request(&self) -> Request<'_> {
@@ -358,7 +361,8 @@ impl<S: Storage> Engine<S> {
     }
 
     /// An engine with the same options over another storage. It copies nothing.
-    pub fn over<O: Storage>(&self, storage: O) -> Engine<O> {
+    #[cfg(feature = "tower")]
+    pub(crate) fn over<O: Storage>(&self, storage: O) -> Engine<O> {
         Engine {
             storage,
             rules: Arc::clone(&self.rules),
@@ -871,7 +875,7 @@ impl<S: Storage> Engine<S> {
     /// # Errors
     ///
     /// The exchange, if there is none.
-    pub fn stand_in_for(
+    pub(crate) fn stand_in_for(
         &self,
         mut exchange: Box<Exchange<S::Value>>,
         failure: Failure,
