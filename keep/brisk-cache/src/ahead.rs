@@ -30,7 +30,7 @@ fn pieces(range: &Range<u64>, len: u64) -> impl Iterator<Item = Range<u64>> {
     all.filter(move |piece| piece.end <= len)
 }
 
-/// Makes large pages of what begins in a range of a segment, of which nothing was written yet.
+/// Makes large pages of what begins in a range of a segment. Nothing of the range was written yet.
 pub(crate) fn cache_ahead(segment: &File, range: &Range<u64>, len: u64) {
     for piece in pieces(range, len) {
         // Without them, readers have more faults.

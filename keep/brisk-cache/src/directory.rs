@@ -310,7 +310,7 @@ impl Directory {
         }
     }
 
-    /// Opens a file that exists and that nobody writes to who is not trusted. None if there is no such file.
+    /// Opens a file that exists and that only trusted users can write to. None if there is no such file.
     pub(crate) fn file(&self, name: &str, access: OFlags) -> io::Result<Option<(File, Stat)>> {
         // Otherwise opening a named pipe would wait.
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

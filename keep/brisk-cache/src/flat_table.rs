@@ -60,8 +60,8 @@ impl Header {
 /// then [fences](FlatTableBuilder::finish_sorted) if the rows are sorted, the rows, and the bytes of all texts.
 ///
 /// A row is a struct of unaligned little-endian numbers (`zerocopy::little_endian`) and [`Text`]s, so a table can begin
-/// anywhere. Nothing is parsed ahead, and each row and each text is asked of [`ValueParts`]. So a look-up in a table of any
-/// length checks a few chunks of it at first, and nothing later. For that, each call can fail.
+/// anywhere. Nothing is parsed ahead. Each call checks only the chunks that it touches ([`ValueParts`]), so a look-up in a table
+/// of any length checks a few chunks at first, and none when it is repeated. In return, each call can fail.
 ///
 /// # Errors
 ///

@@ -19,10 +19,14 @@ use crate::value_parts::ValueParts;
 /// that was opened by [`Cache::open_mapped`](crate::Cache::open_mapped) it borrows the value from a mapping, and pins
 /// nothing but that. Otherwise, and if it is the first answer of a handle, it has a copy.
 ///
-/// A borrowed value of at most 16 KiB was checked when this handle first found it. A longer one is checked in chunks of
-/// 1 KiB, and from some 1 MiB on, of 4 KiB, when a hit of this handle is first asked for them. If one is damaged, the entry is a miss from then on. A copy
-/// was checked as a whole. A value that is [unread](crate::Cache::get_unread) is read and checked in such chunks, too, each
-/// time they are asked for.
+/// | value | checked |
+/// |---|---|
+/// | a copy | as a whole, before |
+/// | borrowed, at most 16 KiB | when this handle first found it |
+/// | borrowed, longer | in chunks of 1 KiB (4 KiB from about 1 MiB on), each when this handle is first asked for it |
+/// | [unread](crate::Cache::get_unread) | in such chunks, each time it is asked for them |
+///
+/// A damaged chunk is an error, and the entry is a miss from then on.
 pub struct Hit {
     pub(crate) held: Held,
     record: Record,
@@ -295,8 +299,8 @@ impl Hit {
         Ok(unread.whole.get_or_init(|| bytes))
     }
 
-    /// A part of the value as a part of a file, to be given to another descriptor without a look at it (`sendfile`). None if this hit has a copy of the value or borrows it, and on filesystems that are not known to be
-    /// local ones.
+    /// A part of the value as a part of a file, to be given to another descriptor without a look at it (`sendfile`).
+    /// None if this hit has a copy of the value or borrows it, and on filesystems that are not known to be local ones.
     ///
     /// Each chunk that the part touches is checked once in each handle, as for a borrowed value. What is in the
     /// file afterwards is as good as the promise of [`Cache::open_mapped`](crate::Cache::open_mapped), but nothing in this

@@ -53,7 +53,7 @@ pub(crate) enum Place {
     Full(u64, Slot),
 }
 
-/// The file of an index, of which nothing was read.
+/// The file of an index. Nothing of it was read yet.
 #[derive(Debug)]
 pub(crate) struct IndexFile {
     /// Open for writing, too, if this user may write it.

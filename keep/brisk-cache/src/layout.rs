@@ -10,8 +10,8 @@ use crate::{FlatTable, Text};
 
 /// A type whose layout is known to the compiler: a number that changes with the names, the order and the types of its fields.
 ///
-/// Derive it, so that a changed type has another fingerprint. Two fields of one type that change places do, too: by their bytes
-/// alone, nobody could tell.
+/// Derive it, so that a changed type has another fingerprint. This also catches two fields of one type that change places, which
+/// their bytes alone cannot tell.
 ///
 /// ```
 /// use brisk_cache::Layout;
@@ -25,9 +25,9 @@ use crate::{FlatTable, Text};
 /// ```
 ///
 /// * The name of the type is no part of it. The names, the order and the fields of an enum's variants are.
-/// * A field of a type of another crate is described in words: `#[layout = "chrono 0.4 date"]`. So is a field through which a
-///   type has itself. Change the words when the type changes.
-/// * What the compiler does not see, such as the unit of a number or the order of rows, is in words, too: see
+/// * Describe a field of another crate's type in words: `#[layout = "chrono 0.4 date"]`. Do the same for a field through which a
+///   type contains itself. Change the words when the type changes.
+/// * Also put in words what the compiler does not see, such as the unit of a number or the order of rows: see
 ///   [`fingerprint_of`].
 pub trait Layout {
     /// The number.

@@ -49,7 +49,7 @@ impl Locked<'_> {
         self.store.options.durability == Durability::Durable
     }
 
-    /// Notes, so that it stays, that somebody writes here to whom it matters what a loss of power leaves. From then on,
+    /// Notes on the disk that a durable writer uses this cache. From then on,
     /// nobody removes a record that was copied forward before the copy is on the disk.
     pub(crate) fn promise_durability(&mut self) -> io::Result<()> {
         if !self.is_durable() || self.state.durable {

@@ -221,7 +221,7 @@ impl Pending {
         self.len() == 0
     }
 
-    /// Something by which other threads of this process read what has come, while more comes.
+    /// A reader for other threads of this process. It reads what has come, while more comes.
     pub fn reader(&self) -> PendingReader {
         PendingReader(Arc::clone(&self.shared))
     }
@@ -233,7 +233,7 @@ impl Pending {
     ///
     /// [`io::ErrorKind::InvalidInput`] if the value gets longer than a quarter of the limit.
     /// [`io::ErrorKind::StorageFull`] if the disk is full and the oldest entries do not make enough room. Otherwise those of
-    /// the system. Then none of the bytes were added, and the same can be tried again.
+    /// the system. Then none of the bytes were added, and the caller may try the same again.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.shared.check_process()?;
         if bytes.is_empty() {
@@ -263,8 +263,7 @@ impl Pending {
 
     /// Stores the value under a key, as [`Cache::insert`](crate::Cache::insert) does: others find all of it or nothing.
     ///
-    /// A value that turns out to be shorter than was expected, or one of more than 120 MiB whose length nobody expected, is
-    /// copied by the kernel first.
+    /// The kernel first copies a value that is shorter than expected, and one of more than 120 MiB without an expected length.
     ///
     /// # Errors
     ///

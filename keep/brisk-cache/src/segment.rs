@@ -71,7 +71,7 @@ impl Aged {
     }
 }
 
-/// The file of a segment, of which nothing was read.
+/// The file of a segment. Nothing of it was read yet.
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     pub(crate) file: File,

@@ -7,9 +7,9 @@ use crate::hit::Held;
 
 /// The bytes of a value, each of which is checked before it is given.
 ///
-/// A value from a mapping that is longer than 16 KiB is checked in chunks of 1 KiB, and from some 1 MiB on, of 4 KiB. A
-/// part that is asked for checks the chunks that it touches, and each chunk is checked once in each handle. So a look at a few parts of a long value takes
-/// the same time as of a short one. Other values were checked as a whole before.
+/// A value from a mapping that is longer than 16 KiB is checked in chunks of 1 KiB, or of 4 KiB from about 1 MiB on. A call
+/// checks the chunks that its part touches, each once in each handle. So a look at a few parts of a long value takes as long as
+/// of a short one. Other values were checked as a whole before.
 ///
 /// [`ValueParts::from`] makes it of bytes that need no check.
 #[derive(Clone, Copy)]

@@ -19,7 +19,7 @@ use crate::wire::{Facts, FieldRow, NO_NUMBER, SelectorRow, flag, presence};
 /// A look at the stored bytes of a policy: the facts of a request and its response that decide, and all fields of the
 /// response.
 ///
-/// It is had without a parse, and [`decide`](Self::decide) allocates nothing. Any bytes are safe to look at: those that
+/// Nothing is parsed before, and [`decide`](Self::decide) allocates nothing. Any bytes are safe to look at: those that
 /// are cut or wrong give fewer fields, or a request that does not match. A cache checks its records before.
 #[derive(Clone, Copy)]
 pub struct StoredPolicy<'a> {

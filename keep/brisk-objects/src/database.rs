@@ -72,7 +72,8 @@ impl Database {
         Snapshot::begin(&self.inner)
     }
 
-    /// The same, which borrows nothing: it keeps the database open by itself. It takes longer to begin.
+    /// A snapshot that borrows nothing: it keeps the database open by itself. It takes longer to begin than
+    /// [`snapshot`](Self::snapshot).
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl Database {
         self.owned_snapshot().map(Query::of_own)
     }
 
-    /// Begins to write. Waits until no other one writes.
+    /// Begins to write. Waits until no other transaction writes.
     ///
     /// # Errors
     ///

@@ -81,7 +81,7 @@ impl<'t, R: Record> Query<'t, R> {
 }
 
 impl<'t, R: Record, K: Key> Query<'t, R, K> {
-    /// Goes through an index. A range that was set before is dropped.
+    /// Goes through an index. This drops a range that was set before.
     pub fn by<I: Key>(self, index: Index<R, I>) -> Query<'t, R, I> {
         Query {
             held: self.held,
@@ -97,14 +97,14 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
         }
     }
 
-    /// Only what has this key.
+    /// Keeps only what has this key.
     pub fn is(self, key: impl AsKey<K>) -> Self {
         let mut bytes = KeyBytes::new();
         key.encode_key(&mut bytes);
         self.prefixed(&bytes)
     }
 
-    /// Only what has a key in a range.
+    /// Keeps only what has a key in a range.
     pub fn range<Q: AsKey<K>>(mut self, range: impl RangeBounds<Q>) -> Self {
         let bytes = |key: &Q| {
             let mut bytes = KeyBytes::new();
@@ -124,7 +124,7 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
         self
     }
 
-    /// Only what has these first parts of a key of several parts, as in `.prefix(("ann",))`.
+    /// Keeps only what has these first parts of a key of several parts, as in `.prefix(("ann",))`.
     pub fn prefix(self, parts: impl AsKeyPrefix<K> + fmt::Debug) -> Self {
         let mut bytes = KeyBytes::new();
         parts.encode_prefix(&mut bytes);
@@ -145,39 +145,39 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
         this
     }
 
-    /// In descending order, or in ascending order again.
+    /// Turns the order round: descending, or ascending again.
     pub fn rev(mut self) -> Self {
         self.plan.is_reversed = !self.plan.is_reversed;
         self
     }
 
-    /// Only records for which this is true. It looks at the stored bytes.
+    /// Keeps only records for which this is true. It looks at the stored bytes.
     pub fn filter(mut self, is_wanted: impl Fn(&ViewOf<'_, R>) -> bool + 't) -> Self {
         self.plan.filters.push(Box::new(is_wanted));
         self
     }
 
-    /// In the order of something else than an index. Then all records are looked at before the first one comes, and views
-    /// of all that pass the filters are in memory. Equal ones stay in the order that they had.
+    /// Sorts by something that no index has. The query then looks at all records before it gives the first one, and has views
+    /// of all that pass the filters in memory. Equal records stay in the order that they had.
     pub fn order_by<O: Ord>(mut self, by: impl Fn(&ViewOf<'_, R>) -> O + 't) -> Self {
         let compare = move |one: &ViewOf<'_, R>, two: &ViewOf<'_, R>| by(one).cmp(&by(two));
         self.plan.order = Some(Box::new(compare));
         self
     }
 
-    /// Without the first records.
+    /// Leaves out the first `count` records.
     pub fn skip(mut self, count: usize) -> Self {
         self.plan.offset = self.plan.offset.saturating_add(count);
         self
     }
 
-    /// At most so many records.
+    /// Gives at most `count` records.
     pub fn take(mut self, count: usize) -> Self {
         self.plan.limit = Some(self.plan.limit.map_or(count, |limit| limit.min(count)));
         self
     }
 
-    /// What comes behind the end of another page of the same query.
+    /// Begins behind the end of another page of the same query.
     ///
     /// # Errors
     ///
@@ -271,12 +271,12 @@ impl<'t, R: Record, K: Key> Query<'t, R, K> {
         Ok(count)
     }
 
-    /// What the query does for records, in words.
+    /// What the query does to give records, in words.
     pub fn explain(&self) -> String {
         self.plan.to_string()
     }
 
-    /// What it does for [`keys`](Self::keys) and [`count`](Self::count), in words.
+    /// What the query does for [`keys`](Self::keys) and [`count`](Self::count), in words.
     pub fn explain_keys(&self) -> String {
         Explained {
             plan: &self.plan,
@@ -624,7 +624,7 @@ impl<R: Record, K: Key> Iterator for Keys<'_, '_, R, K> {
 }
 
 impl<R: Record> Query<'_, R, String> {
-    /// Only what has a text that begins with this.
+    /// Keeps only what has a text that begins with this.
     pub fn starts_with(self, text: &str) -> Self {
         let mut bytes = KeyBytes::new();
         encode_open(text.as_bytes(), &mut bytes);

@@ -128,7 +128,7 @@ impl<'d> Transaction<'d> {
         self.reading()?.count::<R>()
     }
 
-    /// A query of the records as this has changed them.
+    /// A query of the records as this transaction has changed them.
     ///
     /// # Errors
     ///
@@ -137,8 +137,8 @@ impl<'d> Transaction<'d> {
         self.reading().map(Query::of)
     }
 
-    /// Stores a new record, and returns its key. If the database chooses the keys and that of the record is 0, it gets the next
-    /// one. Another key is kept, and the next one chosen is behind it.
+    /// Stores a new record, and returns its key. If the database chooses the keys and the record has the key 0, it gets the next
+    /// key. Any other key is kept, and the database goes on behind it.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl<'d> Transaction<'d> {
         done
     }
 
-    /// Makes all changes findable, for everybody and at once.
+    /// Makes all changes visible at once, to everybody.
     ///
     /// # Errors
     ///

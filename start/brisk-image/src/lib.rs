@@ -93,7 +93,7 @@ On Linux, this crate does everything. On macOS and Windows, it reads images: wit
 is compiled for x86-64 of both with `pure-rust` and `sections`.
 
 Paths in an image have slashes on every system, so a path that `Path::join` of Windows makes leads to nothing. The module
-[`names`] says how names that are not UTF-8 are had.
+[`names`] explains names that are not UTF-8.
 
 # What this crate does not do
 

@@ -31,7 +31,7 @@ impl<'d> UntypedQuery<'d> {
         }
     }
 
-    /// Goes through the index of a name. A range that was set before is dropped.
+    /// Goes through the index with a name. This drops a range that was set before.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl<'d> UntypedQuery<'d> {
         Ok(bytes.to_vec())
     }
 
-    /// Only what has these first parts, or is behind that.
+    /// Begins at these first parts of a key.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl<'d> UntypedQuery<'d> {
         Ok(self)
     }
 
-    /// Only what has these first parts, or is before that.
+    /// Ends behind these first parts of a key.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl<'d> UntypedQuery<'d> {
         Ok(self)
     }
 
-    /// Only what has these first parts, of which the last one, if it is a text, may go on.
+    /// Keeps only what has these first parts of a key. If the last one is a text, it may go on in the record.
     ///
     /// # Errors
     ///
@@ -136,13 +136,13 @@ impl<'d> UntypedQuery<'d> {
         Ok(self)
     }
 
-    /// In descending order, or in ascending order again.
+    /// Turns the order round: descending, or ascending again.
     pub fn rev(mut self) -> Self {
         self.is_reversed = !self.is_reversed;
         self
     }
 
-    /// Only what comes behind the record of a key.
+    /// Begins behind the record of a key.
     ///
     /// # Errors
     ///
@@ -202,12 +202,12 @@ impl<'d> UntypedQuery<'d> {
         })
     }
 
-    /// What the query does for records, in words.
+    /// What the query does to give records, in words.
     pub fn explain(&self) -> String {
         self.explained("; look up each record")
     }
 
-    /// What it does for the keys alone ([`UntypedRecords::next_key_parts`]), in words.
+    /// What the query does to give keys alone ([`UntypedRecords::next_key_parts`]), in words.
     pub fn explain_keys(&self) -> String {
         self.explained("; look up no record")
     }
