@@ -91,7 +91,7 @@ pub struct Bench {
 
 impl Bench {
     /// A bench that writes to the folder `out`. `seed` decides the orders.
-    pub fn new(out: &Path, runs: u32, seed: u64, about: serde_json::Value) -> Self {
+    pub(crate) fn new(out: &Path, runs: u32, seed: u64, about: serde_json::Value) -> Self {
         Self {
             out: out.to_owned(),
             runs_per_contender: runs,

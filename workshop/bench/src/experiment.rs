@@ -5,18 +5,18 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use brisk::{Rate, write_whole};
 use brisk_lab::{
     ATTEMPTS, ColdDisk, LeftOut, Machine, Undo, directory_on_disk, ensure_room, missing_tool,
     processors, stop_reclaimers,
 };
-use brisk_terminal::answer::{self, Answer};
 use brisk_terminal::messages::say;
 use clap::Parser;
 use serde::Serialize;
 
 use crate::jobs::{self, Program, Values};
+use crate::program::{Options, end};
 use crate::report::{Report, page_of};
 use crate::results::{Kind, Results, Run};
 use crate::turns::turns;
@@ -26,30 +26,21 @@ const QUICK: u32 = 3;
 
 /// Options of every such experiment.
 #[derive(Debug, clap::Args)]
-pub struct Options {
+pub struct JobOptions {
+    #[command(flatten)]
+    common: Options,
+
     /// The contenders to measure, separated by commas. [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Vec<String>,
-
-    /// How many runs to make of each row.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    runs: u32,
 
     /// Makes three runs of each row, for a first look.
     #[arg(long, conflicts_with = "runs")]
     quick: bool,
 
-    /// The directory for the runs as JSON, and for report.html.
-    #[arg(short, long, value_name = "DIR", default_value = "workshop/bench/out")]
-    out: PathBuf,
-
     /// The directory for what contenders store, which chooses the disk. [default: OUT]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-
-    /// Seed of the random orders. [default: a new one each time]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
 
     /// Another program that has the contenders. [default: this one]
     #[arg(long, value_name = "PROGRAM")]
@@ -60,10 +51,10 @@ pub struct Options {
     quiet: bool,
 }
 
-impl Options {
+impl JobOptions {
     /// How many runs to make of each row.
     pub(crate) fn runs(&self) -> u32 {
-        if self.quick { QUICK } else { self.runs }
+        if self.quick { QUICK } else { self.common.runs }
     }
 }
 
@@ -83,25 +74,24 @@ pub fn start<A: Parser>(
     measure: impl FnOnce(&A) -> Result<()>,
 ) -> ExitCode {
     let first = std::env::args().nth(1).unwrap_or_default();
-    answer::end(match &*first {
-        "restore" => brisk_lab::restore().map(|done| match done {
-            true => Answer::Yes,
-            false => Answer::No,
+    end(match &*first {
+        "restore" => brisk_lab::restore().and_then(|done| {
+            ensure!(done, "what was changed is not all restored");
+            Ok(())
         }),
         "list" => printed(&contenders),
         job if job.starts_with('{') => work(job).and_then(|values| printed(&values)),
-        _ => measure(&A::parse()).map(|()| Answer::Yes),
+        _ => measure(&A::parse()),
     })
 }
 
-fn printed(value: &impl Serialize) -> Result<Answer> {
-    serde_json::to_writer(io::stdout(), value)?;
-    Ok(Answer::Yes)
+fn printed(value: &impl Serialize) -> Result<()> {
+    Ok(serde_json::to_writer(io::stdout(), value)?)
 }
 
 /// An experiment that has begun.
 pub(crate) struct Experiment<'a> {
-    options: &'a Options,
+    options: &'a JobOptions,
     pub(crate) program: Program,
     /// The contenders.
     pub(crate) names: Vec<String>,
@@ -114,18 +104,17 @@ pub(crate) struct Experiment<'a> {
 }
 
 impl<'a> Experiment<'a> {
-    pub(crate) fn begin(options: &'a Options, name: &str, undo: &mut Undo) -> Result<Self> {
-        let out = &options.out;
-        fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    pub(crate) fn begin(options: &'a JobOptions, name: &str, undo: &mut Undo) -> Result<Self> {
+        let out = options.common.out()?;
         let program = match &options.program {
             Some(program) => Program::at(program)?,
             None => Program::own()?,
         };
         let names = program.chosen(&options.only)?;
-        let dir = options.dir.as_ref().unwrap_or(out);
+        let dir = options.dir.as_deref().unwrap_or(out);
         let work = directory_on_disk(dir, &format!("{name}-"))?;
         undo.remove(&work)?;
-        let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+        let seed = options.common.seed();
         Ok(Self {
             options,
             program: program.installed(&work)?,
@@ -204,7 +193,7 @@ impl<'a> Experiment<'a> {
     }
 
     pub(crate) fn write<K: Kind>(&self, results: &Results<K>) -> Result<()> {
-        results.write(&self.options.out)
+        results.write(self.options.common.out()?)
     }
 
     /// Makes the disk ready for runs that begin cold. None, with the reason among what is missing, if it cannot.
@@ -242,7 +231,7 @@ impl<'a> Experiment<'a> {
         // The page comes first, because nobody may read what is printed.
         let name = format!("{}.json", K::NAME);
         let page = page_of(&[(name, serde_json::to_string(results)?, results)]);
-        write_whole(&page, &self.options.out.join("report.html"))?;
+        write_whole(&page, &self.options.common.out()?.join("report.html"))?;
         let mut out = io::stdout().lock();
         out.write_all(results.text().as_bytes())?;
         out.flush().context("cannot write the tables")

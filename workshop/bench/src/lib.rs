@@ -3,7 +3,7 @@ Measures brisk against other tools and libraries that do the same work.
 
 There are two ways to measure, and one table, one order of turns and one set of statistics for both:
 
-* A [`Bench`] compares contenders with a peer. It times what this process does itself, or programs. The binaries in `src/bin`
+* A [`Bench`] compares contenders with a peer, as its program's [`Options`] say. It times what this process does itself, or programs. The binaries in `src/bin`
   say what they measure, and how they check each result before its time counts. Begin with `src/bin/image/main.rs`.
 * `experiment` makes each run a job of a fresh process, in as many figures as the experiment has: [`caches`], [`ways`] of
   reading a package index, and [`objects`]. What each knows stands in a folder of its own: what a job does (`worker`), what the
@@ -25,6 +25,7 @@ mod jobs;
 mod kept;
 pub mod objects;
 mod processors;
+mod program;
 mod report;
 mod results;
 mod superblock;
@@ -40,6 +41,7 @@ pub use brisk_lab::{Machine, Ratio, Spread};
 pub use experiment::start;
 pub use kept::{Kept, markdown, write_page};
 pub use processors::give_processors;
+pub use program::{Options, end};
 pub use superblock::Superblock;
 pub use tool::Tool;
 pub use tree::{Tree, warm_file};

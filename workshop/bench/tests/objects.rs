@@ -123,8 +123,10 @@ fn wrong_runs_end_the_experiment() {
 
 #[test]
 fn the_stores_themselves_read_what_they_were_given() {
+    // The last one does the same as the one before, ten times as often.
+    let figures = &FIGURES[..8];
     let place = Place::new();
-    let output = measured(&place, &[], "");
+    let output = measured(&place, &["--figures", &figures.join(",")], "");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let raw = place.json("out/objects.json");
     let mut stores = vec!["pread"];
@@ -134,10 +136,10 @@ fn the_stores_themselves_read_what_they_were_given() {
     }
     let mut expected = BTreeMap::new();
     for store in stores {
-        for figure in FIGURES {
+        for &figure in figures {
             let can = match (store, figure) {
                 ("pread", _) => figure.starts_with("one-by-one") || figure.starts_with("cold"),
-                ("native-db", "scan-keys") => false,
+                ("native-db" | "brisk-async", "scan-keys") | ("brisk-async", "get") => false,
                 _ => true,
             };
             if can {

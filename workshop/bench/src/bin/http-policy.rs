@@ -1,19 +1,30 @@
 //! Decides on a stored HTTP policy, in brisk-http and in http-cache-semantics, which first reads its policy back.
 //!
 //! Both get the response of a package index, with 20 fields, and a request with 6. They must say that it is fresh, or
-//! that it is stale. The rounds of all contenders are in a random order. The figure is the median of the rounds' means.
+//! that it is stale. A run is the mean of many decisions.
 
 use std::hint::black_box;
+use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use anyhow::{Context, Result, ensure};
+use brisk_bench::{Options as BenchOptions, Timed};
 use brisk_http::{Action, Options, Policy, Request, Response, Times, Timestamp, Variants};
+use clap::Parser;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_cache_semantics::{BeforeRequest, CachePolicy};
 
 /// Tue, 14 Nov 2023 22:13:20 GMT
 const NOW: u64 = 1_700_000_000;
-const ROUNDS: usize = 1_000;
-const PER_ROUND: u32 = 2_000;
+/// Decisions of a run.
+const PER_RUN: u32 = 20_000;
+
+/// Measure the decision on a stored HTTP policy.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(flatten)]
+    options: BenchOptions,
+}
 
 const REQUEST: &[(&str, &str)] = &[
     (
@@ -68,7 +79,11 @@ fn headers(fields: &'static [(&str, &str)]) -> HeaderMap {
         .collect()
 }
 
-fn main() {
+fn main() -> ExitCode {
+    brisk_bench::end(run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<()> {
     let (asked, answered) = (headers(REQUEST), headers(RESPONSE));
     let url = "https://index.example/simple/package/";
     let request = Request {
@@ -82,11 +97,12 @@ fn main() {
     };
     let options = Options::private();
     let times = Times::at(Timestamp::from_unix(NOW));
-    let policy = Policy::of(&request, &response, times, &options).expect("it is storable");
+    let policy =
+        Policy::of(&request, &response, times, &options).context("the response is not storable")?;
     let ours = Variants::with(None, &policy, &asked, None);
 
     let mut parts = http::Request::new(());
-    *parts.uri_mut() = url.parse().expect("a URL");
+    *parts.uri_mut() = url.parse()?;
     *parts.headers_mut() = asked.clone();
     let (parts, ()) = parts.into_parts();
     let mut their_response = http::Response::new(());
@@ -97,7 +113,7 @@ fn main() {
     };
     let came = UNIX_EPOCH + Duration::from_secs(NOW);
     let theirs = CachePolicy::new_options(&parts, &their_response, came, their_options);
-    let stored = postcard::to_stdvec(&theirs).expect("it serializes");
+    let stored = postcard::to_stdvec(&theirs)?;
 
     let ours_decides = |after: u64| {
         let variants = Variants::view(&ours).expect("it was stored");
@@ -116,37 +132,50 @@ fn main() {
         fresh(&policy, after)
     };
     let theirs_in_memory = |after: u64| fresh(&theirs, after);
-    let contenders: [(&str, &dyn Fn(u64) -> bool); 3] = [
-        ("brisk-http, stored", &ours_decides),
-        ("http-cache-semantics, stored (postcard)", &theirs_decides),
-        ("http-cache-semantics, in memory", &theirs_in_memory),
-    ];
-    println!("stored bytes: {} and {}", ours.len(), stored.len());
-    for (after, expected) in [(300, true), (700, false)] {
-        let mut rounds = [const { Vec::<f64>::new() }; 3];
-        for _ in 0..ROUNDS {
-            let mut order = [0, 1, 2];
-            fastrand::shuffle(&mut order);
-            for at in order {
-                let (name, decide) = contenders[at];
-                assert_eq!(decide(after), expected, "{name} after {after} s");
-                let started = Instant::now();
-                for _ in 0..PER_ROUND {
-                    black_box(decide(black_box(after)));
-                }
-                rounds[at].push(started.elapsed().as_nanos() as f64 / f64::from(PER_ROUND));
-            }
+    let work = args.options.work()?;
+    let about = serde_json::json!({ "bytes": { "ours": ours.len(), "theirs": stored.len() } });
+    let processors = brisk_bench::give_processors(None)?;
+    let mut bench = args.options.bench(work.path(), processors, about)?;
+    for (after, is_fresh, subject) in [(300, true, "fresh"), (700, false, "stale")] {
+        let peer = timed("http-cache-semantics", &theirs_decides, after, is_fresh);
+        let contenders = vec![
+            (
+                timed("brisk-http", &ours_decides, after, is_fresh),
+                Some(0.1),
+            ),
+            (
+                timed(
+                    "http-cache-semantics, not stored",
+                    &theirs_in_memory,
+                    after,
+                    is_fresh,
+                ),
+                None,
+            ),
+        ];
+        bench.compare("decision", subject, "-", peer, contenders)?;
+    }
+    println!("{}", bench.table());
+    Ok(())
+}
+
+/// The mean time of a decision, so many seconds after the response came.
+fn timed<'a>(
+    name: &'static str,
+    decide: &'a dyn Fn(u64) -> bool,
+    after: u64,
+    is_fresh: bool,
+) -> Timed<'a> {
+    let work = move || {
+        ensure!(decide(after) == is_fresh, "wrong after {after} s");
+        let started = Instant::now();
+        for _ in 0..PER_RUN {
+            black_box(decide(black_box(after)));
         }
-        let mut first = None;
-        for ((name, _), mut rounds) in contenders.iter().zip(rounds) {
-            rounds.sort_by(f64::total_cmp);
-            let median = rounds[rounds.len() / 2];
-            let ratio = *first.get_or_insert(median) / median;
-            let (low, high) = (rounds[rounds.len() / 20], rounds[rounds.len() * 19 / 20]);
-            let word = if expected { "fresh" } else { "stale" };
-            println!(
-                "{word}: {name}: {median:.0} ns (90 % of rounds {low:.0} to {high:.0}), ratio {ratio:.3}"
-            );
-        }
+        Ok(started.elapsed() / PER_RUN)
+    };
+    Timed {
+        name,
+        work: Box::new(work),
     }
 }

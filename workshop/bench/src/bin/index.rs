@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use brisk_bench::{Bench, Timed, Tool};
+use brisk_bench::{Options, Timed, Tool};
 use clap::Parser;
 
 #[derive(Debug, Parser)]
@@ -31,26 +32,23 @@ struct Args {
     #[arg(long)]
     uv: Option<PathBuf>,
 
-    /// Runs of each.
-    #[arg(long, default_value_t = 30)]
-    runs: u32,
-
-    /// Of the random orders.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-
-    /// The directory for results and caches.
-    #[arg(long, default_value = "target/bench/index")]
-    out: PathBuf,
+    #[command(flatten)]
+    options: Options,
 }
 
-fn main() -> Result<()> {
-    let args = Args::parse();
-    fs::create_dir_all(&args.out)?;
+fn main() -> ExitCode {
+    brisk_bench::end(run(&Args::parse()))
+}
+
+fn run(args: &Args) -> Result<()> {
+    let work = args.options.work()?;
     let pyindex = Tool::find("pyindex", Some(&args.pyindex), "--version", 0)?;
     let uv = Tool::find("uv", args.uv.as_deref(), "--version", 0)?;
-    let (ours, theirs) = (args.out.join("pyindex-cache"), args.out.join("uv-cache"));
-    let (said_by_us, said_by_uv) = (args.out.join("pyindex.txt"), args.out.join("uv.txt"));
+    let (ours, theirs) = (
+        work.path().join("pyindex-cache"),
+        work.path().join("uv-cache"),
+    );
+    let (said_by_us, said_by_uv) = (work.path().join("pyindex.txt"), work.path().join("uv.txt"));
     let text = |path: &Path| {
         path.to_str()
             .map(str::to_owned)
@@ -111,10 +109,10 @@ fn main() -> Result<()> {
     let about = serde_json::json!({
         "tools": [&pyindex, &uv],
         "requirements": expected.len(),
-        "seed": args.seed,
         "state": "warm: both caches were filled before, and both tools run with --offline",
     });
-    let mut bench = Bench::new(&args.out, args.runs, args.seed, about);
+    let processors = brisk_bench::give_processors(None)?;
+    let mut bench = args.options.bench(work.path(), processors, about)?;
     let peer = Timed {
         name: "uv",
         work: Box::new(|| {

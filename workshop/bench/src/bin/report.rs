@@ -20,13 +20,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("report: {e:#}");
-            ExitCode::from(2)
-        }
-    }
+    brisk_bench::end(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<()> {

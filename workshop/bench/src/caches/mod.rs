@@ -29,7 +29,7 @@ pub use data::{Hex, Key};
 pub(crate) use results::Caches;
 pub use store::{Open, Opening, Purpose, Store, StoreKind};
 
-use crate::experiment::{Counter, Experiment, Options, chosen, start, warm_run};
+use crate::experiment::{Counter, Experiment, JobOptions, chosen, start, warm_run};
 use crate::jobs::{self, Values};
 use crate::results::Results;
 use plan::{Contents, Fit, TURNS, fit, runs_for_one};
@@ -101,7 +101,7 @@ struct Args {
     disk: Option<Rate>,
 
     #[command(flatten)]
-    options: Options,
+    options: JobOptions,
 }
 
 /// What the program `caches` does, with these kinds of stores besides its own. `allocations` counts those of Rust in this

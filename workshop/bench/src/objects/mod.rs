@@ -21,7 +21,7 @@ use clap::Parser;
 pub(crate) use results::Objects;
 pub use worker::{Object, ObjectKind, ObjectStore, OpenObjects, Safety, Sums};
 
-use crate::experiment::{Experiment, Options, chosen, empty, start, warm_run};
+use crate::experiment::{Experiment, JobOptions, chosen, empty, start, warm_run};
 use crate::jobs::{self, Values};
 use crate::results::Results;
 use results::{Figure, ObjectsSettings, Setting, Stored, Version};
@@ -64,7 +64,7 @@ struct Args {
     disk: Option<Rate>,
 
     #[command(flatten)]
-    options: Options,
+    options: JobOptions,
 }
 
 /// What the program `objects` does, with these stores.

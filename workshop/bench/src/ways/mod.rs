@@ -27,7 +27,7 @@ pub use pages::{Page, PageLeftOut, Pages};
 pub(crate) use results::Ways;
 pub use worker::{Chosen, Package, Prepare, Question, Way, WayKind, work};
 
-use crate::experiment::{Counter, Experiment, Options, chosen, start, warm_run};
+use crate::experiment::{Counter, Experiment, JobOptions, chosen, start, warm_run};
 use crate::jobs::{self, Values};
 use crate::results::Results;
 use results::{Counted, Figure, IndexSettings, More, PagesSummary, Setting, Stored};
@@ -66,7 +66,7 @@ pub struct Args {
     packages: Vec<u64>,
 
     #[command(flatten)]
-    options: Options,
+    options: JobOptions,
 }
 
 /// What a program does that counts the allocations of Rust: jobs, by these ways.

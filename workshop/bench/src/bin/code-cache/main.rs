@@ -9,13 +9,13 @@ mod engine;
 mod one_entry;
 mod program;
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use brisk_bench::{Bench, Machine, Timed, warm_file};
+use brisk_bench::{Bench, Options, Timed, warm_file};
 use brisk_cache::Check;
 use brisk_io::Need;
 use brisk_io::measure::evict_and_prove;
@@ -36,46 +36,21 @@ struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 25_000_000)]
     checked: usize,
 
-    /// How often each contender runs
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
-    runs: u16,
-
-    /// Decides the random orders [default: a new one, kept in raw.json]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-
-    /// Where raw.json and table.md go; the cache is made below it and removed, so this chooses the disk
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    #[command(flatten)]
+    options: Options,
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("code-cache: {e:#}");
-            ExitCode::from(2)
-        }
-    }
+    brisk_bench::end(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<()> {
-    fs::create_dir_all(&args.out)
-        .with_context(|| format!("cannot create {}", args.out.display()))?;
-    let work = tempfile::Builder::new()
-        .prefix("work-")
-        .tempdir_in(&args.out)
-        .with_context(|| format!("cannot write in {}", args.out.display()))?;
+    let work = args.options.work()?;
     let processors = brisk_bench::give_processors(None)?;
-    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let about = serde_json::json!({
-        "date": jiff::Timestamp::now().to_string(),
-        "seed": seed,
-        "runs": args.runs,
         "functions": args.functions,
-        "machine": Machine::describe(&work.path().canonicalize()?, processors)?,
     });
-    let mut bench = Bench::new(&args.out, args.runs.into(), seed, about);
+    let mut bench = args.options.bench(work.path(), processors, about)?;
     measure_check(&mut bench, &work.path().join("check"), args.checked)?;
     measure_modules(&mut bench, work.path(), args.functions as usize)?;
     println!("{}", bench.table());

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use brisk_bench::{Bench, Machine, Tool, Tree};
+use brisk_bench::{Options, Tool, Tree};
 use clap::{Parser, ValueEnum};
 
 use codec::Codec;
@@ -33,10 +33,6 @@ struct Args {
     #[arg(long, value_name = "PATH")]
     brisk: PathBuf,
 
-    /// How often each contender runs
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
-    runs: u16,
-
     /// Only these figures; may be repeated [default: all]
     #[arg(long, value_name = "FIGURE")]
     only: Vec<Figure>,
@@ -49,13 +45,8 @@ struct Args {
     #[arg(long, value_name = "N")]
     processors: Option<usize>,
 
-    /// Decides the random orders [default: a new one, kept in raw.json]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-
-    /// Where raw.json and table.md go; images and unpacked trees are written below it, and removed
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    #[command(flatten)]
+    options: Options,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -83,25 +74,14 @@ struct Setup {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("image: {e:#}");
-            ExitCode::from(2)
-        }
-    }
+    brisk_bench::end(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<()> {
     let figures = or_all(&args.only);
     let codecs = or_all(&args.codecs);
 
-    fs::create_dir_all(&args.out)
-        .with_context(|| format!("cannot create {}", args.out.display()))?;
-    let work = tempfile::Builder::new()
-        .prefix("work-")
-        .tempdir_in(&args.out)
-        .with_context(|| format!("cannot write in {}", args.out.display()))?;
+    let work = args.options.work()?;
     let processors = brisk_bench::give_processors(args.processors)?;
     let now = jiff::Timestamp::now();
     let find = |name, path, flag| Tool::find(name, path, flag, now.as_second());
@@ -122,16 +102,11 @@ fn run(args: &Args) -> Result<()> {
         !trees.is_empty() || !figures.iter().any(Figure::needs_trees),
         "no tree to measure; add --tree DIR, such as one that workshop/lab/tree makes"
     );
-    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let about = serde_json::json!({
-        "date": now.to_string(),
-        "seed": seed,
-        "runs": args.runs,
-        "machine": Machine::describe(&setup.work, processors)?,
         "tools": [&setup.brisk, &setup.mksquashfs, &setup.unsquashfs],
         "trees": trees.iter().map(describe).collect::<Vec<_>>(),
     });
-    let mut bench = Bench::new(&args.out, args.runs.into(), seed, about);
+    let mut bench = args.options.bench(work.path(), processors, about)?;
 
     for tree in &trees {
         for &codec in &codecs {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use brisk_bench::{Bench, Machine, Tool};
+use brisk_bench::{Options, Tool};
 use clap::{Parser, ValueEnum};
 
 /// Measure brisk proxy: hit, page, compile, memory, 304.
@@ -55,10 +55,6 @@ struct Args {
     #[arg(long, value_name = "URL")]
     index: Option<String>,
 
-    /// How often each contender runs
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
-    runs: u16,
-
     /// How long each run of hits takes
     #[arg(long, value_name = "SECONDS", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
@@ -71,17 +67,12 @@ struct Args {
     #[arg(long, value_name = "FIGURE")]
     only: Vec<Figure>,
 
-    /// Decides the random orders [default: a new one, kept in raw.json]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-
     /// What raw.json says of the circumstances
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
 
-    /// Where raw.json and table.md go; caches are written below it, and removed
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    #[command(flatten)]
+    options: Options,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -110,13 +101,7 @@ struct Setting<'a> {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("proxy: {e:#}");
-            ExitCode::from(2)
-        }
-    }
+    brisk_bench::end(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<()> {
@@ -125,13 +110,7 @@ fn run(args: &Args) -> Result<()> {
         only => only.to_vec(),
     };
     let wanted = |figure| figures.contains(&figure);
-    fs::create_dir_all(&args.out)
-        .with_context(|| format!("cannot create {}", args.out.display()))?;
-    let work = tempfile::Builder::new()
-        .prefix("work-")
-        .tempdir_in(args.out.canonicalize()?)
-        .with_context(|| format!("cannot write in {}", args.out.display()))?;
-    let now = jiff::Timestamp::now();
+    let work = args.options.work()?;
     let proxy = Tool::find("brisk-proxy", Some(&args.proxy), "--version", 0)?;
     let mut tools = vec![proxy];
     if let Some(before) = &args.before {
@@ -149,18 +128,13 @@ fn run(args: &Args) -> Result<()> {
     }
     let processors = brisk_bench::give_processors(None)?;
     raise_descriptors()?;
-    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
     let about = serde_json::json!({
-        "date": now.to_string(),
         "note": args.note,
-        "seed": seed,
-        "runs": args.runs,
         "seconds": args.seconds,
-        "machine": Machine::describe(work.path(), processors)?,
         "load": fs::read_to_string("/proc/loadavg")?.trim(),
         "tools": tools,
     });
-    let mut bench = Bench::new(&args.out, args.runs.into(), seed, about);
+    let mut bench = args.options.bench(work.path(), processors, about)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
     let program = args.proxy.canonicalize()?;
     let setting = Setting {
@@ -168,7 +142,7 @@ fn run(args: &Args) -> Result<()> {
         before: args.before.as_deref(),
         work: work.path(),
         processors,
-        runs: args.runs.into(),
+        runs: args.options.runs,
         seconds: args.seconds,
     };
     if wanted(Figure::Hit) {

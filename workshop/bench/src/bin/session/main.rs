@@ -14,13 +14,12 @@ mod page_cache;
 mod walk;
 mod world;
 
-use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
-use brisk_bench::{Bench, Machine, Tool};
+use brisk_bench::{Options, Tool};
 use clap::{Parser, ValueEnum};
 
 use application::Application;
@@ -42,21 +41,12 @@ struct Args {
     #[arg(long, value_name = "PATH")]
     brisk: PathBuf,
 
-    /// How often each contender runs
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
-    runs: u16,
-
     /// Only these figures; may be repeated [default: all]
     #[arg(long, value_name = "FIGURE")]
     only: Vec<Figure>,
 
-    /// Decides the random orders [default: a new one, kept in raw.json]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-
-    /// Where raw.json and table.md go; images are written below it, and removed
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    #[command(flatten)]
+    options: Options,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -81,13 +71,7 @@ enum Figure {
 const INSIDE: &str = "BRISK_BENCH_NAMESPACE";
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("session: {e:#}");
-            ExitCode::from(2)
-        }
-    }
+    brisk_bench::end(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<()> {
@@ -110,17 +94,11 @@ fn run(args: &Args) -> Result<()> {
     };
     let wanted = |figure| figures.contains(&figure);
 
-    fs::create_dir_all(&args.out)
-        .with_context(|| format!("cannot create {}", args.out.display()))?;
-    let work = tempfile::Builder::new()
-        .prefix("work-")
-        .tempdir_in(&args.out)
-        .with_context(|| format!("cannot write in {}", args.out.display()))?;
+    let work = args.options.work()?;
     let now = jiff::Timestamp::now();
     let brisk = Tool::find("brisk", Some(&args.brisk), "--version", now.as_second())?;
     let world = World::new(&args.brisk, work.path())?;
     let processors = brisk_bench::give_processors(None)?;
-    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
 
     let mut applications = Vec::new();
     for (tree, make) in [
@@ -137,15 +115,11 @@ fn run(args: &Args) -> Result<()> {
     );
     let read_ahead = ReadAhead::set(128)?;
     let about = serde_json::json!({
-        "date": now.to_string(),
-        "seed": seed,
-        "runs": args.runs,
-        "machine": Machine::describe(work.path(), processors)?,
         "tools": [&brisk],
         "read_ahead_kib": read_ahead.kib(),
         "trees": applications.iter().map(Application::describe).collect::<Vec<_>>(),
     });
-    let mut bench = Bench::new(&args.out, args.runs.into(), seed, about);
+    let mut bench = args.options.bench(work.path(), processors, about)?;
 
     for application in &applications {
         if wanted(Figure::Warm) {
@@ -165,7 +139,7 @@ fn run(args: &Args) -> Result<()> {
                 launch::eight(&mut bench, &world, application)?;
             }
             if wanted(Figure::Memory) {
-                memory::measure(&mut bench, &world, application, args.runs)?;
+                memory::measure(&mut bench, &world, application, args.options.runs)?;
             }
         }
     }

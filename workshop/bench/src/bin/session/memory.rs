@@ -20,7 +20,7 @@ pub(crate) fn measure(
     bench: &mut Bench,
     world: &World,
     application: &Application,
-    runs: u16,
+    runs: u32,
 ) -> Result<()> {
     let waiting = application
         .waiting
@@ -32,7 +32,7 @@ pub(crate) fn measure(
         "memory of eight programs",
         application.name,
         [DIRECTORY, "brisk run"],
-        runs.min(5).into(),
+        runs.min(5),
         Some(GOAL),
         |who| match who {
             DIRECTORY => in_use(world, &|| {
