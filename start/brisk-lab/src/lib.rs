@@ -89,6 +89,9 @@ pub use reclaim::{sentence as stopped_sentence, stop as stop_reclaimers};
 pub use statistics::{Ratio, Spread};
 pub use undo::{Undo, restore, undoing};
 
+/// The version of brisk, for results.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// What `brisk-lab` does: measures, as its arguments say.
 pub fn run() -> ExitCode {
     brisk_terminal::answer::end(verbs::run())

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use brisk::{Rate, write_whole};
 use brisk_lab::{
-    ATTEMPTS, ColdDisk, LeftOut, Machine, Undo, directory_on_disk, ensure_room, missing_tool,
-    processors, stop_reclaimers,
+    ATTEMPTS, ColdDisk, LeftOut, Machine, Undo, VERSION, directory_on_disk, ensure_room,
+    missing_tool, processors, stop_reclaimers,
 };
 use brisk_terminal::messages::say;
 use clap::Parser;
@@ -136,7 +136,7 @@ impl<'a> Experiment<'a> {
     pub(crate) fn results<K: Kind>(&self, settings: K::Settings, more: K::More) -> Results<K> {
         Results {
             more,
-            brisk: env!("CARGO_PKG_VERSION").to_owned(),
+            brisk: VERSION.to_owned(),
             started: jiff::Timestamp::now().to_string(),
             machine: self.machine.clone(),
             stopped: self.stopped.clone(),

@@ -74,6 +74,7 @@ fn every_figure_is_measured_with_each_store() {
     }
     assert_eq!(runs(&raw), expected);
     assert_eq!(raw["lost"], json!(0));
+    assert_eq!(raw["brisk"], brisk_lab::VERSION);
     for row in [
         "Get by key, at random, in one transaction, to lmdb",
         "Scan an index of 10,000 entries, without the records, to sqlite",
