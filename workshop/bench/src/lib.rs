@@ -36,12 +36,13 @@ mod turns;
 pub mod ways;
 
 pub use bench::{Bench, Row, Run, Timed};
-// The same as in `brisk lab`, so that a figure means the same in both.
-pub use brisk_lab::{Machine, Ratio, Spread};
+// The same as in `brisk lab`, so that a figure, and a warm or a cold file, means the same in both.
+pub use brisk_lab::{Machine, Ratio, Spread, State, empty_caches, prepare};
 pub use experiment::start;
+pub use jobs::bytes_on_disk;
 pub use kept::{Kept, markdown, write_page};
 pub use processors::give_processors;
 pub use program::{Options, end};
 pub use superblock::Superblock;
 pub use tool::Tool;
-pub use tree::{Tree, warm_file};
+pub use tree::Tree;

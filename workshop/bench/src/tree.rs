@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use brisk_lab::{State, prepare};
 
 /// A tree as it was when it was read: everything that a SquashFS image keeps of it.
 #[derive(Debug, Clone)]
@@ -122,20 +123,8 @@ impl Tree {
     /// Brings every file into the page cache, and proves that it is there.
     pub fn warm(&self) -> Result<()> {
         self.files()
-            .try_for_each(|name| warm_file(&self.path.join(name)))
+            .try_for_each(|name| prepare(&self.path.join(name), State::Warm))
     }
-}
-
-/// Reads the file at `path`, unless all of it is in the page cache, and proves that all of it is there then.
-pub fn warm_file(path: &Path) -> Result<()> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    if brisk_io::measure::prove_warm(&file).is_ok() {
-        return Ok(());
-    }
-    std::io::copy(&mut &file, &mut std::io::sink())
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    brisk_io::measure::prove_warm(&file)
-        .with_context(|| format!("{} does not stay warm", path.display()))
 }
 
 impl Entry {

@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use brisk_bench::{Options, Timed, Tool};
+use brisk_bench::{Options, Timed, Tool, bytes_on_disk};
 use clap::Parser;
 
 #[derive(Debug, Parser)]
@@ -153,9 +152,9 @@ fn run(args: &Args) -> Result<()> {
     );
     let theirs = stored
         .iter()
-        .map(|path| on_disk(path))
+        .map(|path| bytes_on_disk(path))
         .sum::<Result<u64>>()?;
-    let ours = on_disk(&ours.join("pages"))?;
+    let ours = bytes_on_disk(&ours.join("pages"))?;
     bench.compare_bytes(
         "stored",
         &subject,
@@ -177,13 +176,4 @@ fn versions(file: &Path) -> Result<BTreeMap<String, String>> {
         .filter_map(|pair| pair.split_once("=="))
         .map(|(name, version)| (name.to_owned(), version.to_owned()))
         .collect())
-}
-
-/// The bytes that the files below a directory take on the disk.
-fn on_disk(directory: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in walkdir::WalkDir::new(directory) {
-        bytes += entry?.metadata()?.blocks() * 512;
-    }
-    Ok(bytes)
 }

@@ -1,20 +1,19 @@
 //! The files of a store: whether they are in memory, and what they take on the disk.
 
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use brisk_lab::{Chill, State, empty_caches, is_warm, prepare};
+use walkdir::WalkDir;
 
 /// All files below a directory.
 fn below(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(directory)? {
+    for entry in WalkDir::new(directory) {
         let entry = entry?;
-        match entry.file_type()?.is_dir() {
-            true => files.extend(below(&entry.path())?),
-            false => files.push(entry.path()),
+        if !entry.file_type().is_dir() {
+            files.push(entry.into_path());
         }
     }
     Ok(files)
@@ -47,18 +46,12 @@ pub fn all_are_warm(directory: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// Bytes that a directory takes on the disk.
+/// Bytes that a directory takes on the disk. None exist if it does not.
 pub fn bytes_on_disk(directory: &Path) -> Result<u64> {
     let mut bytes = 0;
-    if !directory.exists() {
-        return Ok(0);
-    }
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let metadata = entry.metadata()?;
-        bytes += metadata.blocks() * 512;
-        if metadata.is_dir() {
-            bytes += bytes_on_disk(&entry.path())?;
+    if directory.exists() {
+        for entry in WalkDir::new(directory).min_depth(1) {
+            bytes += entry?.metadata()?.blocks() * 512;
         }
     }
     Ok(bytes)
@@ -67,6 +60,7 @@ pub fn bytes_on_disk(directory: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_directory_is_made_warm_and_cold() {

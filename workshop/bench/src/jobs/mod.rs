@@ -6,7 +6,8 @@ mod program;
 mod spent;
 
 pub(crate) use counting::{system_calls, written_below};
-pub(crate) use files::{all_are_warm, bytes_on_disk, make_cold, make_warm};
+pub use files::bytes_on_disk;
+pub(crate) use files::{all_are_warm, make_cold, make_warm};
 pub(crate) use program::{Program, READY};
 pub use spent::Values;
 pub(crate) use spent::{Spent, monotonic};

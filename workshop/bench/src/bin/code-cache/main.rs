@@ -9,16 +9,14 @@ mod engine;
 mod one_entry;
 mod program;
 
-use std::fs::File;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
-use brisk_bench::{Bench, Options, Timed, warm_file};
+use anyhow::{Result, ensure};
+use brisk_bench::{Bench, Options, State, Timed, prepare};
 use brisk_cache::Check;
 use brisk_io::Need;
-use brisk_io::measure::evict_and_prove;
 use clap::Parser;
 
 use engine::{Engines, Kept, Loaded};
@@ -58,29 +56,10 @@ fn run(args: &Args) -> Result<()> {
 }
 
 /// What is in the page cache when the clock starts.
-#[derive(Clone, Copy)]
-enum State {
-    Warm,
-    Cold,
-}
-
-impl State {
-    fn prepare(self, path: &Path) -> Result<()> {
-        match self {
-            Self::Warm => warm_file(path),
-            Self::Cold => {
-                let file = File::open(path)?;
-                evict_and_prove(&file)
-                    .with_context(|| format!("{} stays in memory", path.display()))
-            }
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Warm => "the code: all of it, proven",
-            Self::Cold => "the code: none of it, proven",
-        }
+fn words_of(state: State) -> &'static str {
+    match state {
+        State::Warm => "the code: all of it, proven",
+        State::Cold => "the code: none of it, proven",
     }
 }
 
@@ -103,7 +82,7 @@ fn measure_check(bench: &mut Bench, directory: &Path, len: usize) -> Result<()> 
         let timed = |name, check| Timed {
             name,
             work: Box::new(move || {
-                state.prepare(entry.file())?;
+                prepare(entry.file(), state)?;
                 let start = Instant::now();
                 let code = entry.load(check, Need::default())?;
                 let found = sum(code.checked(0..len)?);
@@ -115,7 +94,7 @@ fn measure_check(bench: &mut Bench, directory: &Path, len: usize) -> Result<()> 
         bench.compare(
             "check",
             &format!("{len} bytes, a byte of each page read"),
-            state.name(),
+            words_of(state),
             timed("never", Check::Never),
             vec![
                 (timed("at open", Check::AtOpen), None),
@@ -160,7 +139,7 @@ fn measure_modules(bench: &mut Bench, work: &Path, functions: usize) -> Result<(
             bench.compare(
                 "module",
                 &format!("{functions} functions, {len} bytes, {called}"),
-                state.name(),
+                words_of(state),
                 call.timed("read", Box::new(|| engines.read(kept))),
                 contenders
                     .map(|(name, way)| (call.timed(name, way), None))
@@ -184,7 +163,7 @@ impl<'a> Call<'a> {
     fn timed(&'a self, name: &'static str, way: Way<'a>) -> Timed<'a> {
         let work = move || {
             for file in self.kept.files() {
-                self.state.prepare(file)?;
+                prepare(file, self.state)?;
             }
             let start = Instant::now();
             let loaded = way()?;

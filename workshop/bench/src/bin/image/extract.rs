@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use brisk_bench::{Bench, Timed, Tool, Tree, warm_file};
+use brisk_bench::{Bench, State, Timed, Tool, Tree, prepare};
 
 use crate::codec::Codec;
 use crate::pack::unsquashfs_args;
@@ -63,7 +63,7 @@ impl<'a> Unpacker<'a> {
     /// tree.
     fn unpack(&self) -> Result<Duration> {
         clear(self.dir)?;
-        warm_file(self.image)?;
+        prepare(self.image, State::Warm)?;
         let elapsed = self.tool.time(&self.args, &self.setup.said())?;
         self.tree.check_equal(self.dir)?;
         Ok(elapsed)

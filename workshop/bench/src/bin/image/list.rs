@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use brisk_bench::{Bench, Timed, Tool, warm_file};
+use brisk_bench::{Bench, State, Timed, Tool, prepare};
 
 use crate::codec::Codec;
 use crate::{Setup, clear};
@@ -68,7 +68,7 @@ impl<'a> Lister<'a> {
     fn list(&self) -> Result<Duration> {
         let said = self.setup.said();
         clear(&said)?;
-        warm_file(self.image)?;
+        prepare(self.image, State::Warm)?;
         let elapsed = self.tool.time(&self.args, &said)?;
         let listing = fs::read_to_string(&said).context("cannot read the listing")?;
         let listed = names_in(&listing);

@@ -8,7 +8,6 @@ use anyhow::{Context, Result, ensure};
 use brisk_bench::{Bench, Timed};
 
 use crate::application::Application;
-use crate::page_cache;
 use crate::world::{As, World, run};
 
 const GOAL_WARM: f64 = 1.03;
@@ -125,7 +124,7 @@ fn user_and_root(
 pub(crate) fn cold(bench: &mut Bench, world: &World, application: &Application) -> Result<()> {
     let mount_point = &world.mount_point;
     let kernel = || -> Result<Duration> {
-        page_cache::drop_all()?;
+        brisk_bench::empty_caches()?;
         run(world
             .brisk(As::Root, &["mount", "--kernel"])
             .arg(&application.image)
@@ -138,7 +137,7 @@ pub(crate) fn cold(bench: &mut Bench, world: &World, application: &Application) 
         elapsed
     };
     let brisk = || -> Result<Duration> {
-        page_cache::drop_all()?;
+        brisk_bench::empty_caches()?;
         let command = world.brisk_run(As::Root, &application.image, &application.command);
         let elapsed = time_one(world, application, As::Root, command);
         world.end_sessions(As::Root, &application.image)?;
@@ -146,7 +145,7 @@ pub(crate) fn cold(bench: &mut Bench, world: &World, application: &Application) 
     };
     world.furnish(&application.tree)?;
     let directory = || -> Result<Duration> {
-        page_cache::drop_all()?;
+        brisk_bench::empty_caches()?;
         let command = world.chroot(As::Root, &application.tree, &application.command);
         time_one(world, application, As::Root, command)
     };

@@ -9,7 +9,6 @@ use brisk_bench::Bench;
 
 use crate::application::Application;
 use crate::launch::AT_ONCE;
-use crate::page_cache;
 use crate::world::{As, World};
 
 const GOAL: f64 = 1.15;
@@ -54,7 +53,7 @@ pub(crate) fn measure(
 /// How many bytes of memory eight loaded programs keep from other uses.
 fn in_use(world: &World, command: &dyn Fn() -> Command) -> Result<u64> {
     world.clear_scratch(As::Root)?;
-    page_cache::drop_all()?;
+    brisk_bench::empty_caches()?;
     let before = used()?;
     let mut programs = (0..AT_ONCE)
         .map(|_| {

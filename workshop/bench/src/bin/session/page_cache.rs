@@ -1,15 +1,9 @@
-//! Empties the page cache, and sets the read-ahead.
+//! Sets the read-ahead.
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-
-/// Writes dirty pages back, and empties the caches of pages, directory entries and inodes.
-pub(crate) fn drop_all() -> Result<()> {
-    rustix::fs::sync();
-    fs::write("/proc/sys/vm/drop_caches", "3").context("cannot empty the page cache")
-}
 
 /// Sets the read-ahead of every disk and loop device to that of most machines. Restores the old values when
 /// it is dropped.

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, ensure};
 use brisk_bench::{Bench, Timed};
 
 use crate::application::Application;
-use crate::page_cache;
 use crate::world::{As, World, run};
 
 const GOAL: f64 = 0.8;
@@ -15,7 +14,7 @@ const GOAL: f64 = 0.8;
 pub(crate) fn measure(bench: &mut Bench, world: &World, application: &Application) -> Result<()> {
     let expected = digest(&application.tree)?;
     let walk = |kernel: bool| -> Result<Duration> {
-        page_cache::drop_all()?;
+        brisk_bench::empty_caches()?;
         let mut mount = world.brisk(As::Root, &["mount"]);
         if kernel {
             mount.arg("--kernel");
