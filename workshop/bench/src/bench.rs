@@ -312,7 +312,7 @@ fn table_of(rows: &[Row]) -> Table<8> {
             reached.to_owned(),
         ]
     });
-    Table::new("figure".to_owned(), HEAD, rows.collect())
+    Table::new("Comparisons".to_owned(), HEAD, rows.collect())
 }
 
 fn shown(spread: &Spread, unit: &str) -> String {
