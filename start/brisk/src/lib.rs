@@ -57,6 +57,7 @@ mod readiness;
 mod recorded_place;
 mod run_arguments;
 mod stale_pack;
+mod summary_args;
 mod surroundings;
 pub mod timeline;
 mod trusted_keys;

@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::image_args::{ImageArgs, LimitArgs, advise};
 use crate::path_hint::{LISTS, what_to_name};
 use crate::progress::Progress;
+use crate::summary_args::SummaryArgs;
 use crate::verify_args::VerifyArgs;
 
 /// What to extract, and where to.
@@ -66,13 +67,8 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     max_size: Option<u64>,
 
-    /// Prints a summary as one JSON object.
-    #[arg(long)]
-    json: bool,
-
-    /// Shows no progress and no summary; warnings are still shown.
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    summary: SummaryArgs,
 }
 
 /// What `brisk extract --json` prints.
@@ -114,7 +110,7 @@ fn extract(args: &Args) -> anyhow::Result<Answer> {
     let ImageArgs { image, offset } = &args.image;
     let image = args.verified.open_within(image, *offset, limits)?;
     let summary = {
-        let progress = Progress::new(None, args.quiet);
+        let progress = Progress::new(None, args.summary.quiet);
         let extractor = extractor.progress(progress.callback());
         extractor.extract(&image, &args.target)?
     };
@@ -137,7 +133,7 @@ fn extract(args: &Args) -> anyhow::Result<Answer> {
         );
     }
     let seconds = started.elapsed().as_secs_f64();
-    if args.json {
+    if args.summary.json {
         let extraction = ExtractJson {
             directory: args.target.to_string_lossy(),
             summary: &summary,
@@ -146,7 +142,7 @@ fn extract(args: &Args) -> anyhow::Result<Answer> {
         let mut line = serde_json::to_vec(&extraction)?;
         line.push(b'\n');
         io::stdout().lock().write_all(&line)?;
-    } else if !args.quiet {
+    } else if !args.summary.quiet {
         say(&format!(
             "{}: {}, {}, {}, {}; {seconds:.1} s",
             args.target.display(),

@@ -18,6 +18,7 @@ use crate::image_args::LimitArgs;
 use crate::json;
 use crate::output_file::{check_no_input, check_output, check_outside, is_same};
 use crate::progress::Progress;
+use crate::summary_args::SummaryArgs;
 
 /// What to take the pages from, and where to put them.
 #[derive(Debug, clap::Args)]
@@ -51,13 +52,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<NonZero<usize>>,
 
-    /// Prints a summary as one JSON object.
-    #[arg(long)]
-    json: bool,
-
-    /// Shows no progress and no summary; warnings are still shown.
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    summary: SummaryArgs,
 }
 
 /// What `brisk hot --json` prints.
@@ -108,7 +104,7 @@ fn make(args: &Args) -> anyhow::Result<Answer> {
     if let Some(threads) = args.threads {
         writer = writer.threads(threads.get());
     }
-    let progress = Progress::new(None, args.quiet);
+    let progress = Progress::new(None, args.summary.quiet);
     let writer = writer.progress(progress.callback());
     let summary = writer.write(&profile, &origin, output)?;
     drop(progress);
@@ -120,7 +116,7 @@ fn make(args: &Args) -> anyhow::Result<Answer> {
         warn(&text);
     }
     let seconds = started.elapsed().as_secs_f64();
-    if args.json {
+    if args.summary.json {
         let (path, path_hex) = json::name(output);
         let report = HotJson {
             path,
@@ -131,7 +127,7 @@ fn make(args: &Args) -> anyhow::Result<Answer> {
         let mut line = serde_json::to_vec(&report)?;
         line.push(b'\n');
         io::stdout().lock().write_all(&line)?;
-    } else if !args.quiet {
+    } else if !args.summary.quiet {
         say(&format!(
             "{}: {}; {seconds:.1} s",
             output.display(),

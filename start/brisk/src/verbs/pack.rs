@@ -33,6 +33,7 @@ use crate::output_file::{check_no_input, check_output, check_outside};
 use crate::progress::Progress;
 use crate::recorded_place::fault_of_place;
 use crate::stale_pack::{older_beside, remove_stale_pack};
+use crate::summary_args::SummaryArgs;
 
 /// What to pack, and how.
 // The groups come last: the options after one would stand under its heading.
@@ -70,13 +71,8 @@ pub struct Args {
     #[arg(long, value_name = "KERNEL")]
     target: Option<KernelVersion>,
 
-    /// Prints a summary as one JSON object.
-    #[arg(long)]
-    json: bool,
-
-    /// Shows no progress and no summary; warnings are still shown.
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    summary: SummaryArgs,
 
     #[command(flatten)]
     codec: CodecArgs,
@@ -309,7 +305,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         note(&args.missing(&[KernelFeature::Xattrs]));
     }
     let summary = {
-        let progress = Progress::new(Some(tree.bytes()), args.quiet);
+        let progress = Progress::new(Some(tree.bytes()), args.summary.quiet);
         let writer = writer.progress(progress.callback());
         let written = writer.write(&tree, &args.output);
         written.map_err(|e| args.advise(e))?
@@ -322,8 +318,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         summary: &summary,
         seconds: started.elapsed().as_secs_f64(),
         warnings: &warnings,
-        json: args.json,
-        quiet: args.quiet,
+        json: args.summary.json,
+        quiet: args.summary.quiet,
     })?;
     Ok(Answer::Yes)
 }

@@ -17,6 +17,7 @@ use crate::image_args::{ImageArgs, LimitArgs};
 use crate::output_file::{check_no_input, check_output, is_same};
 use crate::progress::Progress;
 use crate::stale_pack::{pack_left_behind, pack_of_old_image, remove_stale_pack};
+use crate::summary_args::SummaryArgs;
 
 /// Which image to pack again, and how.
 #[derive(Debug, clap::Args)]
@@ -47,13 +48,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<NonZero<usize>>,
 
-    /// Prints a summary as one JSON object.
-    #[arg(long)]
-    json: bool,
-
-    /// Shows no progress and no summary; warnings are still shown.
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    summary: SummaryArgs,
 
     #[command(flatten)]
     codec: CodecArgs,
@@ -130,7 +126,7 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
     let had_pack = image.hot_pack().is_ok_and(|pack| pack.is_some());
     let tree = Tree::from_image(&image, &TreeRules::default())?;
     tree.warnings().iter().cloned().for_each(&mut note);
-    let progress = Progress::new(Some(tree.bytes()), args.quiet);
+    let progress = Progress::new(Some(tree.bytes()), args.summary.quiet);
     writer = writer.progress(progress.callback());
     let summary = writer.write(&tree, &args.output)?;
     drop(progress);
@@ -148,8 +144,8 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
         summary: &summary,
         seconds: started.elapsed().as_secs_f64(),
         warnings: &warnings,
-        json: args.json,
-        quiet: args.quiet,
+        json: args.summary.json,
+        quiet: args.summary.quiet,
     })?;
     Ok(Answer::Yes)
 }
