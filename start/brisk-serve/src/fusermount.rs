@@ -6,19 +6,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use brisk_launch::error::{Advice, Cause, ErrorKind};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-    recvmsg, socketpair,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::action::{FUSERMOUNT_REFUSES, NO_FUSERMOUNT};
+use crate::session::message::receive;
 
 const PROGRAM: &str = "fusermount3";
 
@@ -114,24 +111,11 @@ fn last_words(said: &str, how: &str) -> String {
 }
 
 fn receive_channel(socket: &OwnedFd) -> io::Result<OwnedFd> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let message = loop {
-        let parts = &mut [io::IoSliceMut::new(&mut byte)];
-        match recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            other => break other?,
-        }
-    };
-    if message.bytes == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    let channel = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    channel.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let message = receive(socket)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let mut descriptors = message.descriptors.into_iter();
+    descriptors
+        .next()
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Options of `fusermount3 -o` for an image: read-only, and with brisk's file system type.
@@ -153,24 +137,13 @@ pub(crate) fn options(image: &Path, allow_other: bool) -> OsString {
     OsString::from_vec(options)
 }
 
-/// Sends `channel` as fusermount3 does.
-#[cfg(test)]
-fn send_channel(socket: &OwnedFd, channel: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    let fds = [channel];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-    let parts = [io::IoSlice::new(&[0])];
-    sendmsg(socket, &parts, &mut control, SendFlags::empty())?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::fs::File;
     use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::session::message::send;
 
     fn pair() -> (OwnedFd, OwnedFd) {
         socketpair(
@@ -186,7 +159,7 @@ mod tests {
     fn the_channel_comes_through_the_socket() {
         let (ours, theirs) = pair();
         let file = File::open("/proc/self/cmdline").expect("proc");
-        send_channel(&theirs, file.as_fd()).expect("sent");
+        send(&theirs, &[b"\0"], &[file.as_fd()]).expect("sent");
         let mut text = String::new();
         File::from(receive_channel(&ours).expect("received"))
             .read_to_string(&mut text)

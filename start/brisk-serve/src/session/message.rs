@@ -28,9 +28,9 @@ const DESCRIPTORS: usize = surroundings::COUNT;
 
 /// A packet. NUL separates its fields, because no path contains it.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(crate) struct Message {
     pub(super) fields: Vec<Vec<u8>>,
-    pub(super) descriptors: Vec<OwnedFd>,
+    pub(crate) descriptors: Vec<OwnedFd>,
 }
 
 impl Message {
@@ -57,7 +57,7 @@ pub(super) fn guardian_failed(said: &str) -> Cause {
 }
 
 /// Sends a packet. EMSGSIZE if it would be too long.
-pub(super) fn send<B: AsRef<[u8]>>(
+pub(crate) fn send<B: AsRef<[u8]>>(
     socket: impl AsFd,
     fields: &[B],
     descriptors: &[BorrowedFd<'_>],
@@ -119,7 +119,7 @@ pub(super) fn failure(socket: impl AsFd) -> Option<String> {
 }
 
 /// The next packet. None if the other side has closed. Waits for a packet, unless the socket is non-blocking.
-pub(super) fn receive(socket: impl AsFd) -> Result<Option<Message>> {
+pub(crate) fn receive(socket: impl AsFd) -> Result<Option<Message>> {
     receive_with(RecvFlags::empty(), socket)
 }
 

@@ -32,7 +32,7 @@ mod lasting_layer;
 mod layout;
 pub(crate) mod log;
 mod members;
-mod message;
+pub(crate) mod message;
 mod missing_place;
 mod mount_handle;
 mod open_image;
