@@ -203,7 +203,7 @@ fn fill_from_failing_disks(pack: Pack) {
         };
         let candidate = tried(MORE, candidate).expect("the faults are over");
         let root = FillRoot::At(inner.clone());
-        options.fill = Some(Arc::new(Fill::new(vec![candidate], root, |_| {})));
+        options.fill = Some(Arc::new(Fill::new(vec![candidate], |_| {}).at(root)));
         let filled = Mounted::new(inner.clone(), image, options);
         let deadline = Instant::now() + Duration::from_secs(20);
         while filled.counts().fill.over == 0 {

@@ -80,7 +80,7 @@ impl Setting {
     fn options(self) -> ServeOptions {
         let recording = Recording::start_brief();
         let recorder = || recording.add("/app", RootKind::Image);
-        let fill = || Fill::new(Vec::new(), FillRoot::At("/app".into()), |_| {});
+        let fill = || Fill::new(Vec::new(), |_| {}).at(FillRoot::At("/app".into()));
         ServeOptions {
             read_ahead: self.read_ahead,
             recorder: self.recorded.then(recorder).flatten(),

@@ -70,7 +70,8 @@ pub enum FillRoot {
 /// A fill that has not begun: see [`ServeOptions::fill`](crate::ServeOptions::fill).
 pub struct Fill {
     candidates: Vec<PackCandidate>,
-    root: FillRoot,
+    /// None: the kernel is told no names.
+    root: Option<FillRoot>,
     budget: Option<u64>,
     threads: usize,
     tell: fn(&Error),
@@ -114,12 +115,11 @@ impl std::fmt::Debug for Fill {
 }
 
 impl Fill {
-    /// A fill of the mount with this `root`, from the first usable pack among `candidates`. Calls `tell` with
-    /// the reason for each pack that cannot be used.
-    pub fn new(candidates: Vec<PackCandidate>, root: FillRoot, tell: fn(&Error)) -> Self {
+    /// A fill from the first usable pack among `candidates`. Calls `tell` with the reason for each pack that cannot be used.
+    pub fn new(candidates: Vec<PackCandidate>, tell: fn(&Error)) -> Self {
         Self {
             candidates,
-            root,
+            root: None,
             budget: None,
             threads: THREADS,
             tell,
@@ -135,6 +135,13 @@ impl Fill {
             sample: CacheSample::default(),
             keeper: OnceLock::new(),
         }
+    }
+
+    /// Fills the mount with this root, from now on.
+    pub fn at(mut self, root: FillRoot) -> Self {
+        self.root = Some(root);
+        self.started = Instant::now();
+        self
     }
 
     /// Stores pages of at most this many bytes. Half of the free memory is always a limit.
@@ -220,6 +227,17 @@ impl Fill {
         let mut comparisons = self.candidates.iter().filter_map(PackCandidate::comparison);
         let known = comparisons.find(|comparison| comparison.pair().as_bytes() == pair);
         known.map_or(Ok(()), Comparison::keep)
+    }
+
+    /// Where it looks for a pack, in order.
+    pub(crate) fn candidates(&self) -> &[PackCandidate] {
+        &self.candidates
+    }
+
+    /// The descriptors that it needs in another process.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let candidates = self.candidates.iter().flat_map(PackCandidate::descriptors);
+        candidates.chain(self.log.iter().map(PageLog::file))
     }
 
     /// The files of its packs. A direct read opens them again.
@@ -517,7 +535,7 @@ impl Fill {
     }
 
     fn open_root(&self) -> Option<OpenRoot<'_>> {
-        let path = match &self.root {
+        let path = match self.root.as_ref()? {
             FillRoot::Held(fd) => return Some(OpenRoot::Held(fd.as_fd())),
             FillRoot::At(path) => path,
         };
@@ -682,7 +700,7 @@ mod tests {
             let file = File::open(&path).expect("made");
             let root = FillRoot::At(self.directory.path().join("tree"));
             let candidates = vec![PackCandidate::behind(path, file)];
-            Fill::new(candidates, root, |e| panic!("{e}"))
+            Fill::new(candidates, |e| panic!("{e}")).at(root)
         }
 
         /// Runs `fill` with a cache that accepts stores as `takes` says, after the kernel has asked for
@@ -1061,7 +1079,7 @@ mod tests {
             let comparison = comparison.expect("files").expect("not made before");
 
             let root = FillRoot::At(self.directory.path().join("tree"));
-            let fill = Fill::new(Vec::new(), root, |_| {});
+            let fill = Fill::new(Vec::new(), |_| {}).at(root);
             let kept = Arc::new(AtomicBool::new(false));
             let keeper = Arc::clone(&kept);
             fill.keep_comparisons_by(Box::new(move |_| {

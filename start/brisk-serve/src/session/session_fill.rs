@@ -1,8 +1,7 @@
 //! What a session does with hot packs.
 
 use std::fs::File;
-use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -57,7 +56,7 @@ impl Session {
                 });
             };
             let recorded = fill.launch.as_ref().map(|launch| launch.recorded);
-            let usable = first_pack(&fill.candidates, &image.read()?);
+            let usable = first_pack(fill.candidates(), &image.read()?);
             Ok(FillPlan {
                 is_compared: matches!(&usable, Some(Ok(usable)) if usable.is_compared),
                 pack: usable.map(|usable| usable.map(|usable| usable.pack)),
@@ -71,11 +70,8 @@ impl Session {
 
 /// What a session does with the hot packs of one image.
 pub(super) struct ImageFill {
-    /// Where to look for a pack, in order.
-    candidates: Vec<PackCandidate>,
-    budget: Option<u64>,
-    threads: Option<NonZeroUsize>,
-    log: Option<File>,
+    /// None if no pack can be used yet.
+    fill: Option<Fill>,
     /// The launch, if brisk learns from it.
     launch: Option<RecordedLaunch>,
 }
@@ -97,83 +93,33 @@ impl ImageFill {
             Some((Arc::new(packs), learning.limit, way))
         });
         let all = images.iter().enumerate().map(|(index, image)| {
-            let mut of_image = Self::find(fill, image, index == 0)?;
-            if let Some((packs, limit, way)) = &learned {
-                let mut key = way.clone();
-                key.add_number(index as u64);
-                of_image.learn(image, packs, &key.name(), *limit, session)?;
-            }
-            Ok(Some(of_image))
+            let mut candidates = made_packs(fill, image, index == 0)?;
+            let launch = match &learned {
+                Some((packs, limit, way)) => {
+                    let mut key = way.clone();
+                    key.add_number(index as u64);
+                    let key = key.name();
+                    learn(&mut candidates, image, packs, &key, *limit, session)?
+                }
+                None => None,
+            };
+            let fill = match candidates.is_empty() {
+                true => None,
+                false => Some(of_candidates(fill, candidates, index == 0)?),
+            };
+            Ok(Some(Self { fill, launch }))
         });
         all.collect()
     }
 
-    /// Looks for packs that somebody made for `image`. `first`: it is the session's first image.
-    fn find(fill: &SessionFill, image: &OpenImage, first: bool) -> Result<Self, Cause> {
-        let candidates = match (&fill.hot, first) {
-            (Some(hot), true) => vec![PackCandidate::named(hot)?],
-            _ => {
-                let file = image.file.try_clone();
-                let file = file.map_err(|e| Cause::io("hold the image", e))?;
-                let beside = PackCandidate::beside(&image.path, &file, image.offset);
-                let behind = PackCandidate::behind(image.path.clone(), file);
-                beside.into_iter().chain([behind]).collect()
-            }
-        };
-        let log = fill.log.as_ref().filter(|_| first).map(|path| {
-            let step = format!("make {}", path.display());
-            File::create(path).map_err(|e| Cause::io(step, e))
-        });
-        Ok(Self {
-            candidates,
-            budget: fill.budget,
-            threads: fill.threads,
-            log: log.transpose()?,
-            launch: None,
-        })
-    }
-
-    /// Uses the learned pack, or lets the session learn one, unless somebody made a usable pack.
-    fn learn(
-        &mut self,
-        image: &OpenImage,
-        packs: &Arc<LearnedPacks>,
-        key: &str,
-        limit: u64,
-        session: &Session,
-    ) -> Result<(), Cause> {
-        let read = image.read()?;
-        let is_of_use =
-            |candidates: &[PackCandidate]| matches!(first_pack(candidates, &read), Some(Ok(_)));
-        let made = is_of_use(&self.candidates);
-        let learned = match made {
-            true => None,
-            false => packs.pack(key),
-        };
-        let learned = learned.map(|(path, file)| PackCandidate::of(path, file));
-        let learned = learned.filter(|learned| is_of_use(std::slice::from_ref(learned)));
-        let recorded = match (Choice::of(made, Some(learned.is_some())), learned) {
-            (Choice::Made, _) => return Ok(()),
-            (Choice::Learned, Some(learned)) => {
-                self.candidates.push(learned);
-                Recorded::Missed
-            }
-            (Choice::Learned | Choice::Learn, _) => {
-                self.candidates.clear();
-                Recorded::All
-            }
-        };
-        let launch =
-            RecordedLaunch::new(packs, key, limit, &image.path, &session.command, recorded);
-        self.launch = Some(launch.map_err(|e| Cause::io("watch the program", e))?);
-        Ok(())
+    fn candidates(&self) -> &[PackCandidate] {
+        self.fill.as_ref().map_or(&[], Fill::candidates)
     }
 
     /// The descriptors that it needs.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        let candidates = self.candidates.iter().flat_map(PackCandidate::descriptors);
+        let files = self.fill.iter().flat_map(Fill::descriptors);
         let launch = self.launch.iter().flat_map(RecordedLaunch::descriptors);
-        let files = candidates.chain(self.log.iter().map(AsFd::as_fd));
         files.map(|file| file.as_raw_fd()).chain(launch)
     }
 
@@ -185,34 +131,89 @@ impl ImageFill {
         root: FillRoot,
         place: &Path,
     ) -> Option<RecordedLaunch> {
-        let missed = self
-            .launch
-            .as_ref()
-            .filter(|launch| launch.recorded == Recorded::Missed);
+        let launch = self.launch.as_ref();
+        let missed = launch.filter(|launch| launch.recorded == Recorded::Missed);
         // The learned pack is the last candidate, and the only usable one.
-        if let Some(learned) = self.candidates.last().filter(|_| missed.is_some())
+        if let Some(learned) = self.candidates().last().filter(|_| missed.is_some())
             && let Err(e) = LearnedPacks::touch(learned.file())
         {
             say(&format!(
                 "the time of a learned hot pack cannot be set: {e}"
             ));
         }
-        if !self.candidates.is_empty() {
-            let mut fill = Fill::new(self.candidates, root, tell).budget(self.budget);
-            if let Some(threads) = self.threads {
-                fill = fill.threads(threads.get());
-            }
-            if let Some(log) = self.log {
-                fill = fill.log(log);
-            }
-            options.fill = Some(Arc::new(fill));
-        }
-        options.recorder = self
-            .launch
-            .as_ref()
-            .and_then(|launch| launch.recorder(place));
+        options.recorder = launch.and_then(|launch| launch.recorder(place));
+        options.fill = self.fill.map(|fill| Arc::new(fill.at(root)));
         self.launch
     }
+}
+
+/// Packs that somebody made for `image`. `first`: it is the session's first image.
+fn made_packs(
+    fill: &SessionFill,
+    image: &OpenImage,
+    first: bool,
+) -> Result<Vec<PackCandidate>, Cause> {
+    if let (Some(hot), true) = (&fill.hot, first) {
+        return Ok(vec![PackCandidate::named(hot)?]);
+    }
+    let file = image.file.try_clone();
+    let file = file.map_err(|e| Cause::io("hold the image", e))?;
+    let beside = PackCandidate::beside(&image.path, &file, image.offset);
+    let behind = PackCandidate::behind(image.path.clone(), file);
+    Ok(beside.into_iter().chain([behind]).collect())
+}
+
+/// Uses the learned pack, or lets the session learn one, unless somebody made a usable pack. Returns the launch to learn from.
+fn learn(
+    candidates: &mut Vec<PackCandidate>,
+    image: &OpenImage,
+    packs: &Arc<LearnedPacks>,
+    key: &str,
+    limit: u64,
+    session: &Session,
+) -> Result<Option<RecordedLaunch>, Cause> {
+    let read = image.read()?;
+    let is_of_use =
+        |candidates: &[PackCandidate]| matches!(first_pack(candidates, &read), Some(Ok(_)));
+    let made = is_of_use(candidates);
+    let learned = match made {
+        true => None,
+        false => packs.pack(key),
+    };
+    let learned = learned.map(|(path, file)| PackCandidate::of(path, file));
+    let learned = learned.filter(|learned| is_of_use(std::slice::from_ref(learned)));
+    let recorded = match (Choice::of(made, Some(learned.is_some())), learned) {
+        (Choice::Made, _) => return Ok(None),
+        (Choice::Learned, Some(learned)) => {
+            candidates.push(learned);
+            Recorded::Missed
+        }
+        (Choice::Learned | Choice::Learn, _) => {
+            candidates.clear();
+            Recorded::All
+        }
+    };
+    let launch = RecordedLaunch::new(packs, key, limit, &image.path, &session.command, recorded);
+    launch
+        .map(Some)
+        .map_err(|e| Cause::io("watch the program", e))
+}
+
+/// The fill that the session asks for. `first`: it is of the session's first image.
+fn of_candidates(
+    asked: &SessionFill,
+    candidates: Vec<PackCandidate>,
+    first: bool,
+) -> Result<Fill, Cause> {
+    let mut fill = Fill::new(candidates, tell).budget(asked.budget);
+    if let Some(threads) = asked.threads {
+        fill = fill.threads(threads.get());
+    }
+    if let Some(path) = asked.log.as_ref().filter(|_| first) {
+        let step = format!("make {}", path.display());
+        fill = fill.log(File::create(path).map_err(|e| Cause::io(step, e))?);
+    }
+    Ok(fill)
 }
 
 /// What launches must have in common to share what is learned: the images, their places, and whether the
