@@ -97,14 +97,14 @@ fn every_way_is_measured_or_the_reason_said() {
                 "--faulting",
                 "0,2",
                 "--release",
-                "unmap,parallel",
+                "unmap,skip",
                 "--strategies",
                 "shared-map,private-map,populated-map,read,chosen,nothing",
             ],
         );
         let cases: Vec<_> = raw["cases"].as_array().unwrap().iter().collect();
         // The base; two processes; touched at random; touched by others; two threads; patched, in both
-        // orders. Warm also: given back in parallel.
+        // orders. Warm also: not given back before the end.
         assert_eq!(cases.len(), 7 + 8, "{cases:?}");
         let mut counts: BTreeMap<(u64, &str), Vec<u64>> = BTreeMap::new();
         for run in raw["runs"].as_array().unwrap() {
@@ -144,7 +144,7 @@ fn every_way_is_measured_or_the_reason_said() {
             "\nIs mapping faster when the file is cold?\n",
             "\nWhat does unmapping cost?\n",
             "\nThe strategies of the built-in table take ",
-            "\nLeft out\n1.0 MB cold, 100 % in order, unmapped in parallel: ",
+            "\nLeft out\n1.0 MB cold, 100 % in order, unmapping skipped: ",
             " 2 runs of each are too few to tell.\n",
             ": only --product measures what differs from the base in two ways\n",
         ] {

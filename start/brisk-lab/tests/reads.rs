@@ -44,12 +44,12 @@ fn every_reader_is_measured_and_counted() {
             let raw: Value = serde_json::from_str(&raw).unwrap();
             let list = |name: &str| raw[name].as_array().unwrap();
             let missing = raw["missing"].to_string();
-            // 15 ways warm and 13 cold, each in order and at random; three mixed; three with several at once.
+            // 15 ways warm and 13 cold, each in order and at random; three mixed; two with several at once.
             let threads = list("rows")
                 .iter()
                 .map(|row| row["threads"].as_u64().unwrap());
             let kinds = if threads.max() == Some(1) { 1 } else { 2 };
-            assert_eq!(list("rows").len(), (15 + 13) * 2 * kinds + 6);
+            assert_eq!(list("rows").len(), (15 + 13) * 2 * kinds + 5);
             let lost = raw["lost"].as_u64().unwrap();
             assert_eq!(list("runs").len() as u64 + lost, list("rows").len() as u64);
             let counted: BTreeMap<&str, &Value> = list("counted")

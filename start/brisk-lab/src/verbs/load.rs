@@ -97,13 +97,12 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = at_most)]
     faulting: Vec<usize>,
 
-    /// How to give the memory back: before the end (unmap), at the end of the process (skip), or before the
-    /// end by several threads (parallel).
+    /// How to give the memory back: before the end (unmap), or at the end of the process (skip).
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "unmap,skip,parallel"
+        default_value = "unmap,skip"
     )]
     release: Vec<Giving>,
 
