@@ -63,20 +63,13 @@ impl ErrorKind {
 
     /// A number for another process of this program.
     pub fn to_wire(self) -> u8 {
-        number_of(self, &Self::ALL)
+        self as u8
     }
 
     /// None if no kind has this number.
     pub fn from_wire(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
-}
-
-fn number_of<T: PartialEq>(value: T, all: &[T]) -> u8 {
-    let mut numbers = all.iter().zip(0..);
-    numbers
-        .find_map(|(one, number)| (*one == value).then_some(number))
-        .unwrap_or(0)
 }
 
 /// What the one who called can do, for a command to say in its own words.
@@ -136,7 +129,7 @@ impl Advice {
 
     /// As [`ErrorKind::to_wire`].
     pub fn to_wire(self) -> u8 {
-        number_of(self, &Self::ALL)
+        self as u8
     }
 
     /// As [`ErrorKind::from_wire`].
@@ -433,5 +426,21 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         let source = self.0.cause.source.as_deref();
         source.map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_process_sends_is_what_it_meant() {
+        for kind in ErrorKind::ALL {
+            assert_eq!(ErrorKind::from_wire(kind.to_wire()), Some(kind));
+        }
+        for advice in Advice::ALL {
+            assert_eq!(Advice::from_wire(advice.to_wire()), Some(advice));
+        }
+        assert_eq!(Advice::from_wire(u8::MAX), None);
     }
 }
