@@ -27,6 +27,13 @@ pub trait ByteSource: Send + Sync {
         let _ = bytes;
     }
 
+    /// Says that `bytes`, as they were read, are not what they should be. True if the source will have them anew, so that they
+    /// should be read again; most sources have nothing else.
+    fn read_again(&self, bytes: &Range<u64>) -> bool {
+        let _ = bytes;
+        false
+    }
+
     /// Fills `buf` from `offset`.
     ///
     /// # Errors
@@ -116,6 +123,10 @@ macro_rules! impl_by_pointer {
 
             fn will_read(&self, bytes: Range<u64>) {
                 (**self).will_read(bytes);
+            }
+
+            fn read_again(&self, bytes: &Range<u64>) -> bool {
+                (**self).read_again(bytes)
             }
         }
     )*};

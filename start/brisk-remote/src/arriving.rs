@@ -1,0 +1,262 @@
+//! A file that arrives: what of it is there, and how to read that.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+
+use brisk_io::ByteSource;
+
+use crate::cache::{Entry, open_own};
+use crate::error::{Error, Result};
+use crate::presence::Presence;
+
+/// An image in the cache, of which the fetcher writes what arrives.
+///
+/// 1. A bit of `presence` is set only if the fetcher has set it in the map, which it does when the bytes are written.
+#[derive(Debug)]
+pub struct Arriving {
+    key: String,
+    image: File,
+    /// None if the image is complete.
+    map: Option<File>,
+    presence: Presence,
+}
+
+impl Arriving {
+    /// Opens an entry. While this lives, the entry stays in the cache.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn open(entry: &Entry) -> Result<Self> {
+        let image = entry.open_image()?;
+        let path = entry.map_path();
+        let map = match entry.about.is_complete {
+            true => None,
+            false => Some(
+                open_own(&path, false)
+                    .map_err(|e| Error::io(format!("open {}", path.display()), e))?,
+            ),
+        };
+        let presence = Presence::nothing(entry.about.len);
+        if map.is_none() {
+            presence.set(&(0..entry.about.len));
+        }
+        let arriving = Self {
+            key: entry.key.clone(),
+            image,
+            map,
+            presence,
+        };
+        arriving
+            .look(&(0..entry.about.len))
+            .map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+        Ok(arriving)
+    }
+
+    /// The name of its entry.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The file with the bytes. What has not arrived is zeros in it.
+    pub fn image(&self) -> &File {
+        &self.image
+    }
+
+    /// The descriptors that another process needs.
+    pub fn files(&self) -> impl Iterator<Item = &File> {
+        std::iter::once(&self.image).chain(&self.map)
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.presence.len()
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.presence.is_empty()
+    }
+
+    /// Looks into the map for what has arrived of `bytes`.
+    fn look(&self, bytes: &Range<u64>) -> io::Result<()> {
+        let Some(map) = &self.map else {
+            return Ok(());
+        };
+        let range = self.presence.map_range(bytes);
+        let len =
+            usize::try_from(range.end - range.start).map_err(|_| io::ErrorKind::InvalidData)?;
+        let mut read = vec![0; len];
+        // A map that is shorter says that nothing behind it is there.
+        let mut have = 0;
+        while have < len {
+            match map.read_bytes_at(range.start + have as u64, &mut read[have..])? {
+                0 => break,
+                n => have += n,
+            }
+        }
+        self.presence.take_map(range.start, &read);
+        Ok(())
+    }
+
+    /// The first part of `bytes` that is absent. None if all of it is there.
+    ///
+    /// # Errors
+    ///
+    /// Of reading the map.
+    pub fn first_absent(&self, bytes: &Range<u64>) -> io::Result<Option<Range<u64>>> {
+        if self.presence.has(bytes) {
+            return Ok(None);
+        }
+        self.look(bytes)?;
+        Ok(self.presence.first_absent(bytes))
+    }
+
+    /// `bytes` as far as they are in the file, in the units that arrive.
+    pub fn whole_units(&self, bytes: &Range<u64>) -> Range<u64> {
+        self.presence.whole_units(bytes)
+    }
+
+    /// Forgets that `bytes` are there. The fetcher must have cleared them in the map, or be about to.
+    pub(crate) fn forget(&self, bytes: &Range<u64>) {
+        self.presence.clear(&self.presence.whole_units(bytes));
+    }
+
+    /// Reads what is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Absent`], for the first bytes that are not.
+    pub(crate) fn read_there(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let end = offset.saturating_add(buf.len() as u64).min(self.len());
+        match self.first_absent(&(offset..end))? {
+            None => self.image.read_bytes_at(offset, buf),
+            Some(_) => Err(Absent { bytes: offset..end }.into()),
+        }
+    }
+}
+
+/// Bytes that have not arrived yet, as the reason of a failed read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Absent {
+    /// All bytes of the read, of which some are absent.
+    pub bytes: Range<u64>,
+}
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "bytes {} to {} of the image have not arrived yet",
+            self.bytes.start, self.bytes.end
+        )
+    }
+}
+
+impl std::error::Error for Absent {}
+
+impl From<Absent> for io::Error {
+    fn from(absent: Absent) -> Self {
+        Self::new(io::ErrorKind::WouldBlock, absent)
+    }
+}
+
+impl Absent {
+    /// The absent bytes among the reasons of an error.
+    pub fn of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(absent) = error.downcast_ref() {
+                return Some(absent);
+            }
+            // What an error of the system wraps is no source of it, but stands for it.
+            let wrapped = error
+                .downcast_ref::<io::Error>()
+                .and_then(io::Error::get_ref);
+            next = match wrapped {
+                Some(wrapped) => match wrapped.downcast_ref() {
+                    Some(absent) => return Some(absent),
+                    None => wrapped
+                        .source()
+                        .or(match wrapped.downcast_ref::<io::Error>() {
+                            Some(inner) => Some(inner),
+                            None => None,
+                        }),
+                },
+                None => error.source(),
+            };
+        }
+        None
+    }
+}
+
+/// How far to ask beyond what is read, for reads in order.
+///
+/// The first read of a place asks for what it reads. Each that goes on from there doubles what is asked for behind it.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    end: u64,
+    len: u64,
+}
+
+/// What the first read that goes on asks for behind it, and the most that one asks for.
+const FIRST_WINDOW: u64 = 128 << 10;
+const MOST_WINDOW: u64 = 4 << 20;
+
+impl Window {
+    /// What to ask for behind `bytes`, which are about to be read. Empty if nothing.
+    pub(crate) fn behind(&mut self, bytes: &Range<u64>, len: u64) -> Range<u64> {
+        // Small gaps are blocks that were there already.
+        let goes_on = bytes.start >= self.end.saturating_sub(MOST_WINDOW)
+            && bytes.start <= self.end + FIRST_WINDOW
+            && self.end > 0;
+        self.len = match goes_on {
+            true => (self.len * 2).clamp(FIRST_WINDOW, MOST_WINDOW),
+            false => 0,
+        };
+        self.end = bytes.end.max(if goes_on { self.end } else { 0 });
+        let end = bytes.end.saturating_add(self.len).min(len);
+        bytes.end.min(end)..end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_bytes_are_found_among_reasons() {
+        let absent = Absent { bytes: 5..9 };
+        let error = io::Error::from(absent.clone());
+        assert_eq!(Absent::of(&error), Some(&absent));
+        let twice = io::Error::other(io::Error::other(error));
+        assert_eq!(Absent::of(&twice), Some(&absent));
+        let wrapped = Error::io("read", io::Error::from(absent.clone()));
+        assert_eq!(Absent::of(&wrapped), Some(&absent));
+        assert_eq!(Absent::of(&io::Error::other(wrapped)), Some(&absent));
+        assert_eq!(Absent::of(&io::Error::other("other")), None);
+        assert_eq!(
+            Absent::of(&io::Error::from(io::ErrorKind::WouldBlock)),
+            None
+        );
+    }
+
+    #[test]
+    fn a_window_doubles_as_long_as_reads_go_on() {
+        const K: u64 = 1 << 10;
+        let mut window = Window::default();
+        for (bytes, behind) in [
+            (1000 * K..1050 * K, 1050 * K..1050 * K),
+            (1050 * K..1100 * K, 1100 * K..1228 * K),
+            (1120 * K..1170 * K, 1170 * K..1426 * K),
+            (9000 * K..9050 * K, 9050 * K..9050 * K),
+            (9050 * K..9100 * K, 9100 * K..9228 * K),
+            (9900 * K..9999 * K, 9999 * K..9999 * K),
+            (9999 * K..10_000 * K, 10_000 * K..10_000 * K),
+        ] {
+            assert_eq!(window.behind(&bytes, 10_000 * K), behind, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! The directory where images from the network arrive.
+//!
+//! ```text
+//! remote/fetch.sock        the fetcher listens here
+//! remote/fetch.lock        the fetcher that runs has locked it
+//! remote/fetch.log         what went wrong in it
+//! remote/http/             what servers said about names: a cache of brisk-http
+//! remote/names/SHA256      which entry a URL had last (JSON)
+//! remote/images/KEY/image  the bytes that have arrived, in a sparse file
+//! remote/images/KEY/map    which of them have: a bit for each 4096 bytes. Gone when all have
+//! remote/images/KEY/about  where they come from, and what that has cost (JSON)
+//! remote/images/KEY/remote, remote.minisig   what its publisher says of it
+//! ```
+//!
+//! A key is `root-` and a root hash that the user has named or a trusted key has signed; else `url-` and a digest of the URL and of
+//! what its server says that the file is. So no host can fill the entry of another's image.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use brisk_launch::private_directory::{cache_directory, make_cache_directory, open_private};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::hex::sha256_of;
+use crate::remote_url::RemoteUrl;
+
+/// The most bytes of a small file that is read.
+const MOST_SMALL: u64 = 64 << 10;
+
+/// The directory of a user's images from the network.
+#[derive(Debug)]
+pub struct RemoteCache {
+    path: PathBuf,
+    /// Held, so that the socket in it can be reached whatever its path is.
+    fd: OwnedFd,
+}
+
+/// An image in the cache, whole or not.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Its name.
+    pub key: String,
+    /// What is known of it.
+    pub about: About,
+}
+
+/// What is known of an entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Where it comes from.
+    pub url: String,
+    /// Bytes of the file.
+    pub len: u64,
+    /// The root hash that its blocks are compared with.
+    pub root: Option<String>,
+    /// Whether the user or a trusted key vouches for the root hash.
+    pub is_vouched: bool,
+    /// SHA-256 of the whole file, as its publisher says it.
+    pub sha256: Option<String>,
+    /// `ETag` or `Last-Modified` of the file.
+    pub validator: Option<String>,
+    /// Whether all of it is there, and has the digest that it should.
+    pub is_complete: bool,
+    /// Whether it stays until the user lets it go.
+    pub is_pinned: bool,
+    /// When it was last opened, in seconds since 1970.
+    pub used: u64,
+    /// The boot of the system in which the last bytes arrived.
+    pub boot: String,
+    /// What it has cost.
+    pub counts: Counts,
+}
+
+/// What an image has cost so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Bytes that have come from the network.
+    pub bytes: u64,
+    /// Requests that were sent.
+    pub requests: u64,
+    /// How often a program waited for bytes.
+    pub waits: u64,
+    /// How long, together, in milliseconds.
+    pub waited_ms: u64,
+    /// How long requests were under way, in milliseconds; those at the same time count once.
+    pub busy_ms: u64,
+}
+
+/// Which entry a URL had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Name {
+    url: String,
+    key: String,
+    /// The largest serial number that a trusted key has signed for this name.
+    serial: u64,
+}
+
+impl RemoteCache {
+    /// The directory of the calling user: `remote` in `$XDG_CACHE_HOME/brisk` or `~/.cache/brisk`.
+    ///
+    /// # Errors
+    ///
+    /// `Place`, if it belongs to somebody else, or others may enter it.
+    pub fn of_user() -> Result<Self> {
+        let place = |e: brisk_launch::error::Cause| Error::new(ErrorKind::Place, e.to_string());
+        let caches = cache_directory().map_err(place)?;
+        make_cache_directory(&caches).map_err(place)?;
+        Self::at(&caches.join("remote"))
+    }
+
+    /// The directory at `path`. It is made if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// As [`RemoteCache::of_user`].
+    pub fn at(path: &Path) -> Result<Self> {
+        let fd = open_private(path).map_err(|e| Error::new(ErrorKind::Place, e.to_string()))?;
+        for name in ["images", "names"] {
+            let path = path.join(name);
+            make_cache_directory(&path).map_err(|e| Error::new(ErrorKind::Place, e.to_string()))?;
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            fd,
+        })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its open descriptor.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// The entry with this key. None if there is none.
+    ///
+    /// # Errors
+    ///
+    /// `Io`, and `Format` if another version of brisk has written it.
+    pub fn entry(&self, key: &str) -> Result<Option<Entry>> {
+        if !is_key(key) {
+            return Ok(None);
+        }
+        let path = self.path.join("images").join(key);
+        let about: Option<About> = read_json(&path.join("about"))?;
+        Ok(about.map(|about| Entry {
+            path,
+            key: key.to_owned(),
+            about,
+        }))
+    }
+
+    /// All entries, those used last first. What cannot be read is left out.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn entries(&self) -> Result<Vec<Entry>> {
+        let images = self.path.join("images");
+        let failed = |e| Error::io(format!("list {}", images.display()), e);
+        let mut entries = Vec::new();
+        for found in fs::read_dir(&images).map_err(failed)? {
+            let name = found.map_err(failed)?.file_name();
+            if let Some(name) = name.to_str() {
+                entries.extend(self.entry(name).ok().flatten());
+            }
+        }
+        entries.sort_by(|a, b| {
+            b.about
+                .used
+                .cmp(&a.about.used)
+                .then_with(|| a.key.cmp(&b.key))
+        });
+        Ok(entries)
+    }
+
+    /// The entry that this URL had last. A root hash in the URL is that of the entry.
+    ///
+    /// # Errors
+    ///
+    /// As [`RemoteCache::entry`].
+    pub fn known(&self, url: &RemoteUrl) -> Result<Option<Entry>> {
+        if let Some(pin) = url.pin() {
+            return self.entry(&key_of_root(pin));
+        }
+        match self.name(url)? {
+            Some(name) => self.entry(&name.key),
+            None => Ok(None),
+        }
+    }
+
+    fn name(&self, url: &RemoteUrl) -> Result<Option<Name>> {
+        let name: Option<Name> = read_json(&self.path.join("names").join(url.digest()))?;
+        Ok(name.filter(|name| name.url == url.as_str()))
+    }
+
+    /// The largest serial number that was signed for this URL by a trusted key.
+    ///
+    /// # Errors
+    ///
+    /// As [`RemoteCache::entry`].
+    pub fn largest_serial(&self, url: &RemoteUrl) -> Result<u64> {
+        Ok(self.name(url)?.map_or(0, |name| name.serial))
+    }
+
+    /// Remembers the entry of a URL, and the serial number that a trusted key has signed, if one has.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn remember(&self, url: &RemoteUrl, key: &str, serial: Option<u64>) -> Result<()> {
+        let earlier = self.largest_serial(url).unwrap_or(0);
+        let name = Name {
+            url: url.as_str().to_owned(),
+            key: key.to_owned(),
+            serial: serial.unwrap_or(0).max(earlier),
+        };
+        write_json(&self.path.join("names").join(url.digest()), &name)
+    }
+
+    /// Makes an entry, or opens it if it is there. `about` says what to keep of a new one.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn make(&self, key: &str, about: &About) -> Result<Entry> {
+        if let Some(entry) = self.entry(key)? {
+            return Ok(entry);
+        }
+        let path = self.path.join("images").join(key);
+        let failed = |e| Error::io(format!("make {}", path.display()), e);
+        make_cache_directory(&path).map_err(|e| Error::new(ErrorKind::Place, e.to_string()))?;
+        for name in ["image", "map"] {
+            let file = open_own(&path.join(name), true).map_err(failed)?;
+            file.set_len(0).map_err(failed)?;
+        }
+        let image = open_own(&path.join("image"), true).map_err(failed)?;
+        image.set_len(about.len).map_err(failed)?;
+        let entry = Entry {
+            path,
+            key: key.to_owned(),
+            about: about.clone(),
+        };
+        entry.save()?;
+        Ok(entry)
+    }
+
+    /// Removes an entry that nobody uses. False if somebody does.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn remove(&self, entry: &Entry) -> Result<bool> {
+        let failed = |e: io::Error| Error::io(format!("remove {}", entry.path.display()), e);
+        match open_own(&entry.image_path(), false) {
+            Ok(image) if flock(&image, FlockOperation::NonBlockingLockExclusive).is_err() => {
+                return Ok(false);
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(failed(e)),
+        }
+        // Whoever looks for it finds all of it or nothing.
+        fs::remove_file(entry.path.join("about")).map_err(failed)?;
+        for file in ["map", "remote", "remote.minisig", "image"] {
+            match fs::remove_file(entry.path.join(file)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
+                _ => {}
+            }
+        }
+        fs::remove_dir(&entry.path).map_err(failed)?;
+        Ok(true)
+    }
+
+    /// Removes entries, those first that nobody has used for the longest time, until all together have at most `most` bytes on
+    /// the disk. What is pinned or in use stays. Returns what was removed.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn shrink(&self, most: u64) -> Result<Vec<Entry>> {
+        let mut entries = self.entries()?;
+        let mut sum: u64 = entries.iter().map(Entry::stored).sum();
+        let mut removed = Vec::new();
+        while sum > most
+            && let Some(entry) = entries.pop()
+        {
+            if entry.about.is_pinned {
+                continue;
+            }
+            let stored = entry.stored();
+            if self.remove(&entry)? {
+                sum = sum.saturating_sub(stored);
+                removed.push(entry);
+            }
+        }
+        Ok(removed)
+    }
+}
+
+impl Entry {
+    /// The file with the bytes.
+    pub fn image_path(&self) -> PathBuf {
+        self.path.join("image")
+    }
+
+    /// The file that says which bytes are there.
+    pub fn map_path(&self) -> PathBuf {
+        self.path.join("map")
+    }
+
+    /// What the publisher says of it, and the signature.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn described(&self) -> Result<(Option<String>, Option<String>)> {
+        let read = |name| read_small(&self.path.join(name));
+        Ok((read("remote")?, read("remote.minisig")?))
+    }
+
+    /// Keeps what the publisher says.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn describe(&self, descriptor: &str, signature: Option<&str>) -> Result<()> {
+        write_whole(&self.path.join("remote"), descriptor.as_bytes())?;
+        match signature {
+            Some(signature) => write_whole(&self.path.join("remote.minisig"), signature.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what is known of it.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn save(&self) -> Result<()> {
+        write_json(&self.path.join("about"), &self.about)
+    }
+
+    /// Opens the file with the bytes. While it is open, the entry stays.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn open_image(&self) -> Result<File> {
+        let path = self.image_path();
+        let open = || -> io::Result<File> {
+            let file = open_own(&path, false)?;
+            flock(&file, FlockOperation::NonBlockingLockShared)?;
+            Ok(file)
+        };
+        open().map_err(|e| Error::io(format!("open {}", path.display()), e))
+    }
+
+    /// Bytes that it takes on the disk.
+    pub fn stored(&self) -> u64 {
+        let found = fs::symlink_metadata(self.image_path());
+        found.map_or(0, |found| found.blocks().saturating_mul(512))
+    }
+}
+
+/// The key of an image whose root hash somebody vouches for.
+pub fn key_of_root(root: &str) -> String {
+    format!("root-{root}")
+}
+
+/// The key of another image. `is`: what the server says that it is, such as a digest or an `ETag`.
+pub fn key_of_url(url: &RemoteUrl, is: &str) -> String {
+    format!(
+        "url-{}",
+        sha256_of(&[url.as_str().as_bytes(), is.as_bytes()])
+    )
+}
+
+fn is_key(key: &str) -> bool {
+    key.len() < 100
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+/// Opens a file of this user for reading and writing. A symbolic link is an error. `make`: makes it if it is missing.
+pub fn open_own(path: &Path, make: bool) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(make).mode(0o600);
+    options.custom_flags(flags).open(path)
+}
+
+/// The seconds since 1970.
+pub fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+fn read_small(path: &Path) -> Result<Option<String>> {
+    use std::io::Read;
+    let failed = |e| Error::io(format!("read {}", path.display()), e);
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let file = match fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+    {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed(e)),
+    };
+    let mut text = String::new();
+    file.take(MOST_SMALL)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    Ok(Some(text))
+}
+
+fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>> {
+    let Some(text) = read_small(path)? else {
+        return Ok(None);
+    };
+    let read = serde_json::from_str(&text).map_err(|e| {
+        let path = path.display();
+        Error::new(
+            ErrorKind::Format,
+            format!("{path}: {e}; another version of brisk may have written it: remove it"),
+        )
+    });
+    read.map(Some)
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let failed = |e: serde_json::Error| Error::io(format!("write {}", path.display()), e);
+    write_whole(path, &serde_json::to_vec(value).map_err(failed)?)
+}
+
+/// Writes a file whole or not at all.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || -> io::Result<()> {
+        let directory = path.parent().unwrap_or(Path::new("."));
+        let mut file = tempfile::Builder::new()
+            .prefix(".new-")
+            .tempfile_in(directory)?;
+        file.write_all(bytes)?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(|e| Error::io(format!("write {}", path.display()), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache() -> (tempfile::TempDir, RemoteCache) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cache = RemoteCache::at(&dir.path().join("remote")).expect("made");
+        (dir, cache)
+    }
+
+    fn about(url: &str, used: u64) -> About {
+        About {
+            url: url.into(),
+            len: 1 << 20,
+            used,
+            ..About::default()
+        }
+    }
+
+    #[test]
+    fn a_url_leads_to_its_entry() {
+        let (_dir, cache) = cache();
+        let url = RemoteUrl::parse("https://a.example/app.img").expect("a URL");
+        assert!(cache.known(&url).expect("sound").is_none());
+        let key = key_of_url(&url, "\"1\"");
+        cache.make(&key, &about(url.as_str(), 1)).expect("room");
+        cache.remember(&url, &key, Some(7)).expect("room");
+        cache.remember(&url, &key, None).expect("room");
+        assert_eq!(cache.known(&url).expect("sound").expect("there").key, key);
+        assert_eq!(cache.largest_serial(&url).expect("sound"), 7);
+        // Another validator is another image, and so is another host.
+        assert_ne!(key_of_url(&url, "\"2\""), key);
+        let other = RemoteUrl::parse("https://b.example/app.img").expect("a URL");
+        assert_ne!(key_of_url(&other, "\"1\""), key);
+        let pin = "ab".repeat(32);
+        let pinned =
+            RemoteUrl::parse(&format!("https://a.example/app.img#sha256={pin}")).expect("a URL");
+        assert!(cache.known(&pinned).expect("sound").is_none());
+        cache
+            .make(&key_of_root(&pin), &about(url.as_str(), 1))
+            .expect("room");
+        assert_eq!(
+            cache.known(&pinned).expect("sound").expect("there").key,
+            key_of_root(&pin)
+        );
+    }
+
+    #[test]
+    fn what_is_pinned_or_in_use_stays_and_the_oldest_goes_first() {
+        let (_dir, cache) = cache();
+        for (key, used) in [("a", 4), ("b", 1), ("c", 2), ("d", 3)] {
+            let mut entry = cache.make(key, &about(key, used)).expect("room");
+            let image = open_own(&entry.image_path(), false).expect("made");
+            std::os::unix::fs::FileExt::write_all_at(&image, &[1; 1 << 20], 0).expect("room");
+            entry.about.is_pinned = key == "b";
+            entry.save().expect("room");
+        }
+        let used = cache
+            .entry("c")
+            .expect("sound")
+            .expect("there")
+            .open_image()
+            .expect("there");
+        let removed = cache.shrink(3 << 20).expect("removed");
+        let keys: Vec<_> = removed.iter().map(|entry| &*entry.key).collect();
+        assert_eq!(keys, ["d"]);
+        drop(used);
+        assert_eq!(cache.shrink(0).expect("removed").len(), 2);
+        let left = cache.entries().expect("a list");
+        assert_eq!(
+            left.iter().map(|entry| &*entry.key).collect::<Vec<_>>(),
+            ["b"]
+        );
+    }
+
+    #[test]
+    fn no_name_leads_out_of_the_cache() {
+        let (dir, cache) = cache();
+        fs::write(dir.path().join("about"), "{}").expect("room");
+        for key in ["../..", "..", "/", "a/b", "A"] {
+            assert!(cache.entry(key).expect("no fault").is_none(), "{key}");
+        }
+        let entry = cache.make("a", &about("a", 1)).expect("room");
+        fs::remove_file(entry.image_path()).expect("ours");
+        std::os::unix::fs::symlink("/etc/passwd", entry.image_path()).expect("room");
+        assert!(entry.open_image().is_err());
+    }
+}

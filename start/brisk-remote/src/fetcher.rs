@@ -1,0 +1,295 @@
+//! The connection to the fetcher, and how one is started.
+
+use std::io::{self, BufReader};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use crate::cache::RemoteCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::protocol::{Ask, OpenOptions, Opened, Resolved, Tell, read_line, write_line};
+use crate::remote_url::RemoteUrl;
+
+/// The name of the socket in the cache.
+pub const SOCKET: &str = "fetch.sock";
+
+/// How long a fetcher may take to start.
+const START: Duration = Duration::from_secs(10);
+
+/// How long a fetcher may take to say that a name cannot be asked for. It gives up itself before that.
+const ANSWER: Duration = Duration::from_secs(120);
+
+/// Where a fetcher is, or can be started.
+#[derive(Debug, Clone)]
+pub struct FetcherPlace {
+    cache: Arc<RemoteCache>,
+    /// None where no program may be started.
+    program: Option<PathBuf>,
+}
+
+/// A connection to the fetcher.
+#[derive(Debug)]
+pub struct Fetcher {
+    out: UnixStream,
+    lines: Lines,
+}
+
+/// What the fetcher says.
+#[derive(Debug)]
+pub struct Lines {
+    lines: BufReader<UnixStream>,
+    kept: Vec<u8>,
+}
+
+impl FetcherPlace {
+    /// The fetcher of this cache. `program`: what to start if none runs.
+    pub fn new(cache: Arc<RemoteCache>, program: &Path) -> Self {
+        Self {
+            cache,
+            program: Some(program.to_owned()),
+        }
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &Arc<RemoteCache> {
+        &self.cache
+    }
+}
+
+impl Lines {
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self {
+            lines: BufReader::new(stream),
+            kept: Vec::new(),
+        }
+    }
+
+    /// Whether something was read that was not returned.
+    pub(crate) fn has_more(&self) -> bool {
+        self.lines.buffer().contains(&b'\n')
+    }
+
+    /// The next message. None if there is none for so long.
+    ///
+    /// # Errors
+    ///
+    /// Also at the end of the connection.
+    pub(crate) fn next<T: for<'de> Deserialize<'de>>(
+        &mut self,
+        at_most: Duration,
+    ) -> io::Result<Option<T>> {
+        // Zero would wait for ever.
+        let at_most = at_most.max(Duration::from_millis(1));
+        self.lines.get_ref().set_read_timeout(Some(at_most))?;
+        match read_line(&mut self.lines, &mut self.kept) {
+            Ok(Some(message)) => Ok(Some(message)),
+            Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock
+                        | io::ErrorKind::TimedOut
+                        | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Connects with the socket in the directory `cache`, whatever the path of that is. None if nobody listens.
+///
+/// # Errors
+///
+/// Others than that nobody listens.
+pub fn connect(cache: BorrowedFd<'_>) -> io::Result<Option<UnixStream>> {
+    // The path of a socket has at most 107 bytes.
+    let path = format!("/proc/self/fd/{}/{SOCKET}", cache.as_raw_fd());
+    match UnixStream::connect(path) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// A connection about the image with this key, to a fetcher that runs. None if none does.
+///
+/// # Errors
+///
+/// As [`connect`].
+pub fn attach(cache: &OwnedFd, key: &str) -> io::Result<Option<UnixStream>> {
+    let Some(mut stream) = connect(cache.as_fd())? else {
+        return Ok(None);
+    };
+    let attach = Ask::Attach {
+        key: key.to_owned(),
+    };
+    write_line(&mut stream, &attach)?;
+    Ok(Some(stream))
+}
+
+impl Fetcher {
+    /// Connects with the fetcher of this cache. Starts `program` if none runs.
+    ///
+    /// # Errors
+    ///
+    /// `Fetcher`.
+    pub fn connect(cache: &Arc<RemoteCache>, program: &Path) -> Result<Self> {
+        Self::at(&FetcherPlace::new(Arc::clone(cache), program))
+    }
+
+    /// As [`Fetcher::connect`].
+    ///
+    /// # Errors
+    ///
+    /// `Fetcher`.
+    pub fn at(place: &FetcherPlace) -> Result<Self> {
+        let failed = |e: io::Error| Error::io("reach brisk-fetch", e);
+        let end = Instant::now() + START;
+        let mut started = false;
+        let stream = loop {
+            if let Some(stream) = connect(place.cache.fd().as_fd()).map_err(failed)? {
+                break stream;
+            }
+            if !started {
+                start(place)?;
+                started = true;
+            }
+            if Instant::now() > end {
+                let log = place.cache.path().join("fetch.log");
+                let text = format!(
+                    "brisk-fetch was started and does not answer; {} may say why",
+                    log.display()
+                );
+                return Err(Error::new(ErrorKind::Fetcher, text));
+            }
+            thread::sleep(Duration::from_millis(2));
+        };
+        let out = stream.try_clone().map_err(failed)?;
+        Ok(Self {
+            out,
+            lines: Lines::new(stream),
+        })
+    }
+
+    /// What the server says of a URL. With `refresh`, it is asked even if an earlier answer is fresh.
+    ///
+    /// # Errors
+    ///
+    /// `Server`.
+    pub fn resolve(&mut self, url: &RemoteUrl, refresh: bool) -> Result<Resolved> {
+        let url = url.as_str().to_owned();
+        match self.ask(&Ask::Resolve { url, refresh })? {
+            Tell::Resolved(resolved) => Ok(resolved),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Lets an image arrive.
+    ///
+    /// # Errors
+    ///
+    /// `Server`.
+    pub fn open(
+        &mut self,
+        url: &RemoteUrl,
+        resolved: &Resolved,
+        options: &OpenOptions,
+    ) -> Result<Opened> {
+        let ask = Ask::Open {
+            url: url.as_str().to_owned(),
+            resolved: resolved.clone(),
+            options: options.clone(),
+        };
+        match self.ask(&ask)? {
+            Tell::Opened(opened) => Ok(opened),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Says that this connection is about the image with this key.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn attach(&mut self, key: &str) -> Result<()> {
+        self.send(&Ask::Attach {
+            key: key.to_owned(),
+        })
+    }
+
+    /// Sends a message that has no answer.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn send(&mut self, ask: &Ask) -> Result<()> {
+        write_line(&mut self.out, ask).map_err(|e| Error::io("reach brisk-fetch", e))
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Result<Tell> {
+        self.send(ask)?;
+        let tell = self
+            .lines
+            .next(ANSWER)
+            .map_err(|e| Error::io("hear from brisk-fetch", e))?;
+        match tell {
+            Some(Tell::Refused { why }) => Err(Error::new(ErrorKind::Server, why)),
+            Some(tell) => Ok(tell),
+            None => Err(Error::new(
+                ErrorKind::Fetcher,
+                "brisk-fetch does not answer",
+            )),
+        }
+    }
+
+    pub(crate) fn into_parts(self) -> (UnixStream, Lines) {
+        (self.out, self.lines)
+    }
+}
+
+fn unexpected(tell: &Tell) -> Error {
+    let text = format!("brisk-fetch answers {tell:?}; it may be of another version of brisk");
+    Error::new(ErrorKind::Fetcher, text)
+}
+
+/// Starts a fetcher, which is nobody's child then.
+fn start(place: &FetcherPlace) -> Result<()> {
+    let Some(program) = &place.program else {
+        return Err(Error::new(ErrorKind::Fetcher, "no brisk-fetch runs"));
+    };
+    let started = Command::new(program)
+        .arg(place.cache.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
+    match started {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => {
+            let text = format!("{} ended with {status}", program.display());
+            Err(Error::new(ErrorKind::Fetcher, text))
+        }
+        Err(e) => Err(Error::io(
+            format!(
+                "start {}, which reads images from the network; install it beside brisk",
+                program.display()
+            ),
+            e,
+        )),
+    }
+}

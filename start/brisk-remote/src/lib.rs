@@ -1,0 +1,73 @@
+/*!
+Reads images that lie on a web server, while they arrive.
+
+The central type is [`Arriving`], a file of which a part is there: a sparse file and a map. [`WaitingImage`] reads it and waits for
+what is absent, [`ParkingImage`] reads it and says what is absent. [`RemoteCache`] is the directory of such files, and [`Fetcher`] is
+the connection to `brisk-fetch`, the only process with sockets. [`Schedule`] decides what that asks for next, and is a plain value.
+
+# Example
+
+```no_run
+use std::sync::Arc;
+
+use brisk_remote::{Arriving, Fetcher, FetcherPlace, OpenOptions, RemoteCache, RemoteUrl, WaitingImage};
+
+# fn main() -> Result<(), Box<dyn std::error::Error>> {
+let url = RemoteUrl::parse("https://example.org/app.img")?;
+let cache = Arc::new(RemoteCache::of_user()?);
+let place = FetcherPlace::new(Arc::clone(&cache), "/usr/local/bin/brisk-fetch".as_ref());
+let mut fetcher = Fetcher::at(&place)?;
+let resolved = fetcher.resolve(&url, false)?;
+let opened = fetcher.open(&url, &resolved, &OpenOptions::default())?;
+let entry = cache.entry(&opened.key)?.ok_or("it was removed")?;
+// A source of bytes, for `brisk_image::Image::from_source`.
+let image = WaitingImage::new(Arc::new(Arriving::open(&entry)?), place, || eprintln!("waiting for the network"));
+# Ok(())
+# }
+```
+
+# Trust
+
+All bytes of a server are untrusted, and so is what a descriptor says. Nothing here panics on them. What is read is as good as what
+vouches for it: compare it with a hash tree (`brisk_image::verity`).
+
+# What this crate does not do
+
+* Send anything to a server: see `brisk-fetch`.
+* Decode anything, or verify anything.
+*/
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod arriving;
+mod cache;
+mod descriptor;
+mod error;
+mod fetcher;
+mod hex;
+mod parking_image;
+mod presence;
+mod protocol;
+mod remote_url;
+mod schedule;
+mod waiting_image;
+
+pub use arriving::{Absent, Arriving};
+pub use cache::{About, Counts, Entry, RemoteCache, key_of_root, key_of_url, now, open_own};
+pub use descriptor::{Descriptor, MOST_DESCRIPTOR};
+pub use error::{Error, ErrorKind, Result};
+pub use fetcher::{Fetcher, FetcherPlace, Lines, SOCKET, attach, connect};
+pub use hex::{digits, is_digest};
+pub use parking_image::{Arrival, Arrivals, ParkingImage};
+pub use presence::{Presence, UNIT};
+pub use protocol::{
+    Ask, Background, OpenOptions, Opened, Resolved, Tell, WAIT, parse_line, write_line,
+};
+pub use remote_url::RemoteUrl;
+pub use schedule::{Class, Request, Schedule};
+pub use waiting_image::WaitingImage;

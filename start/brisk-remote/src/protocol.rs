@@ -1,0 +1,206 @@
+//! What the fetcher and the processes that read say to each other: a line of JSON for each message, over a local socket.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::Class;
+
+/// The longest line. A descriptor and its signature fit into a small part of it.
+const MOST_LINE: usize = 64 << 10;
+
+/// When to fetch what nobody has asked for yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Background {
+    /// Never: only what is read arrives.
+    Never,
+    /// When nobody has waited for two seconds.
+    #[default]
+    Idle,
+    /// As soon as nothing more urgent is wanted.
+    Full,
+}
+
+/// What the user wants of an image on the network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenOptions {
+    /// The root hash that all blocks must have: one that the user has named, or that a trusted key has signed.
+    pub root: Option<String>,
+    /// When the rest arrives.
+    pub background: Background,
+    /// At most so many bytes a second for what nobody waits for.
+    pub limit_rate: Option<u64>,
+    /// After so many seconds without any progress, a read fails.
+    pub wait: u64,
+}
+
+/// The seconds without progress after which a read fails, unless the user says otherwise.
+pub const WAIT: u64 = 60;
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            root: None,
+            background: Background::default(),
+            limit_rate: None,
+            wait: WAIT,
+        }
+    }
+}
+
+/// What a server said about a URL.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resolved {
+    /// The text of `IMAGE.remote`, if there is one.
+    pub descriptor: Option<String>,
+    /// Its signature, if there is one.
+    pub signature: Option<String>,
+    /// Why the server was not asked, if this is what it said earlier.
+    pub stale: Option<String>,
+}
+
+/// An image that can be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    /// The name of its entry in the cache.
+    pub key: String,
+    /// Bytes of the file.
+    pub len: u64,
+}
+
+/// A message to the fetcher.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// What does the server say about this URL? With `refresh`, it is asked even if an earlier answer is fresh.
+    Resolve {
+        /// The URL.
+        url: String,
+        /// Whether an answer of the cache will not do.
+        refresh: bool,
+    },
+    /// Let this image arrive.
+    Open {
+        /// The URL.
+        url: String,
+        /// What the server said of it.
+        resolved: Resolved,
+        /// What the user wants.
+        options: OpenOptions,
+    },
+    /// This connection is about an image that was opened earlier.
+    Attach {
+        /// The entry.
+        key: String,
+    },
+    /// These bytes are wanted.
+    Want {
+        /// The first byte.
+        start: u64,
+        /// The byte behind the last.
+        end: u64,
+        /// How urgent they are.
+        class: Class,
+    },
+    /// These bytes are not those of the hash tree. Get them again.
+    Renew {
+        /// The first byte.
+        start: u64,
+        /// The byte behind the last.
+        end: u64,
+    },
+    /// Is the image of this URL still the newest? Nobody waits for the answer.
+    Refresh {
+        /// The URL.
+        url: String,
+    },
+}
+
+/// A message of the fetcher.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tell {
+    /// What the server said.
+    Resolved(Resolved),
+    /// The image can be read.
+    Opened(Opened),
+    /// Bytes that were wanted are there.
+    Here {
+        /// The first byte.
+        start: u64,
+        /// The byte behind the last.
+        end: u64,
+    },
+    /// Bytes that were wanted do not come.
+    Failed {
+        /// The first byte.
+        start: u64,
+        /// The byte behind the last.
+        end: u64,
+        /// Why.
+        why: String,
+    },
+    /// What was asked is not done.
+    Refused {
+        /// Why, and what to do.
+        why: String,
+    },
+}
+
+impl Ask {
+    /// Wants `bytes`.
+    pub fn want(bytes: Range<u64>, class: Class) -> Self {
+        Self::Want {
+            start: bytes.start,
+            end: bytes.end,
+            class,
+        }
+    }
+}
+
+/// Writes a message.
+pub fn write_line(mut out: impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    out.write_all(&line)
+}
+
+/// Reads a message. None at the end of the connection.
+///
+/// # Errors
+///
+/// Of the connection, which may have a timeout, and `InvalidData` for what is no message.
+pub fn read_line<T: for<'de> Deserialize<'de>>(
+    lines: &mut BufReader<UnixStream>,
+    kept: &mut Vec<u8>,
+) -> io::Result<Option<T>> {
+    // A timeout may come in the middle of a line, so what has come of it is kept.
+    let read = lines.read_until(b'\n', kept)?;
+    if kept.last() != Some(&b'\n') {
+        return match read {
+            0 => Ok(None),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+    }
+    let line = std::mem::take(kept);
+    parse_line(&line).map(Some)
+}
+
+/// The message in a line.
+///
+/// # Errors
+///
+/// `InvalidData` for what is no message, or too long.
+pub fn parse_line<T: for<'de> Deserialize<'de>>(line: &[u8]) -> io::Result<T> {
+    let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    if line.len() > MOST_LINE {
+        return Err(invalid(format!(
+            "a message has {} bytes, allowed are {MOST_LINE}",
+            line.len()
+        )));
+    }
+    serde_json::from_slice(line).map_err(|e| invalid(e.to_string()))
+}

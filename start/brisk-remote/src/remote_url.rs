@@ -1,0 +1,235 @@
+use std::ffi::OsStr;
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::hex::{is_digest, sha256_of};
+
+/// The URL of an image, with what its writer knows of the image.
+///
+/// 1. `text` starts with `http://` or `https://` and a host. It has no user, no fragment, no spaces and no control characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteUrl {
+    text: String,
+    pin: Option<String>,
+}
+
+impl RemoteUrl {
+    /// Whether a name of an image is a URL, and not a path.
+    pub fn is_url(name: &OsStr) -> bool {
+        let Some(name) = name.to_str() else {
+            return false;
+        };
+        let scheme = name
+            .split_once("://")
+            .map(|(scheme, _)| scheme.to_ascii_lowercase());
+        scheme.is_some_and(|scheme| {
+            !scheme.is_empty()
+                && scheme
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+        })
+    }
+
+    /// Reads a URL. Behind `#sha256=` may stand the root hash of the image's hash tree.
+    ///
+    /// # Errors
+    ///
+    /// `Name`.
+    pub fn parse(url: &str) -> Result<Self> {
+        let wrong = |why: &str| Error::new(ErrorKind::Name, format!("{}: {why}", shown(url)));
+        let (text, fragment) = match url.split_once('#') {
+            Some((text, fragment)) => (text, Some(fragment)),
+            None => (url, None),
+        };
+        let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+        let scheme = scheme.to_ascii_lowercase();
+        if !matches!(&*scheme, "http" | "https") {
+            return Err(wrong("brisk reads images by https:// and http:// only"));
+        }
+        if text.bytes().any(|b| b <= b' ' || b == 0x7f) {
+            return Err(wrong(
+                "a URL has no spaces and no control characters; write %20 for a space",
+            ));
+        }
+        let authority = rest.split(['/', '?']).next().unwrap_or("");
+        if authority.is_empty() || authority.starts_with(':') {
+            return Err(wrong("the URL names no host"));
+        }
+        if authority.contains('@') {
+            return Err(wrong(
+                "a URL with a user or a password ends up in logs; put them into ~/.netrc (machine HOST login USER password WORD)",
+            ));
+        }
+        let pin = match fragment {
+            None | Some("") => None,
+            Some(fragment) => match fragment
+                .strip_prefix("sha256=")
+                .map(str::to_ascii_lowercase)
+            {
+                Some(pin) if is_digest(&pin) => Some(pin),
+                Some(_) => {
+                    return Err(wrong(
+                        "behind #sha256= stand the 64 hexadecimal digits of the root hash",
+                    ));
+                }
+                None => {
+                    return Err(wrong(
+                        "behind # may stand only sha256= and the root hash of the image",
+                    ));
+                }
+            },
+        };
+        Ok(Self {
+            text: format!("{scheme}://{rest}"),
+            pin,
+        })
+    }
+
+    /// The URL, without the root hash.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The root hash of the image, if the URL names it.
+    pub fn pin(&self) -> Option<&str> {
+        self.pin.as_deref()
+    }
+
+    /// The URL of a file beside the image. What asks the server something (`?`) stays behind the name.
+    pub fn beside(&self, suffix: &str) -> String {
+        match self.text.split_once('?') {
+            Some((path, query)) => format!("{path}{suffix}?{query}"),
+            None => format!("{}{suffix}", self.text),
+        }
+    }
+
+    /// The last part of the path.
+    pub fn file_name(&self) -> &str {
+        let path = self.text.split('?').next().unwrap_or("");
+        let name = path.rsplit('/').next().unwrap_or("");
+        if name.is_empty() { "image" } else { name }
+    }
+
+    /// The host, without a port.
+    pub fn host(&self) -> &str {
+        let (_, rest) = self.text.split_once("://").unwrap_or(("", ""));
+        let authority = rest.split(['/', '?']).next().unwrap_or("");
+        match authority.strip_prefix('[') {
+            Some(v6) => v6.split(']').next().unwrap_or(""),
+            None => authority.split(':').next().unwrap_or(""),
+        }
+    }
+
+    /// Whether somebody between here and the server can read and change what it sends: it is plain HTTP, and the host is not
+    /// this machine.
+    pub fn is_exposed(&self) -> bool {
+        let host = self.host();
+        let is_near = host.eq_ignore_ascii_case("localhost")
+            || host
+                .parse()
+                .is_ok_and(|address: IpAddr| address.is_loopback());
+        self.text.starts_with("http:") && !is_near
+    }
+
+    /// A name for a file about this URL.
+    pub(crate) fn digest(&self) -> String {
+        sha256_of(&[self.text.as_bytes()])
+    }
+}
+
+impl fmt::Display for RemoteUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// A name from outside, for a message.
+fn shown(text: &str) -> String {
+    text.escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_told_from_paths() {
+        for (name, is_url) in [
+            ("https://a/b.img", true),
+            ("HTTP://a/b", true),
+            ("oci://a/b:1", true),
+            ("app.img", false),
+            ("a://", true),
+            ("://a", false),
+            ("/srv/http://x", false),
+        ] {
+            assert_eq!(RemoteUrl::is_url(OsStr::new(name)), is_url, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_url_may_name_the_root_hash() {
+        let pin = "0123456789abcdef".repeat(4);
+        let url = RemoteUrl::parse(&format!(
+            "HTTPS://a.example:8443/x/app.img?v=1#sha256={}",
+            pin.to_uppercase()
+        ));
+        let url = url.expect("a URL");
+        assert_eq!(url.as_str(), "https://a.example:8443/x/app.img?v=1");
+        assert_eq!(url.pin(), Some(&*pin));
+        assert_eq!(
+            url.beside(".remote"),
+            "https://a.example:8443/x/app.img.remote?v=1"
+        );
+        assert_eq!((url.host(), url.file_name()), ("a.example", "app.img"));
+    }
+
+    #[test]
+    fn only_plain_http_to_others_is_exposed() {
+        for (url, exposed) in [
+            ("http://127.0.0.1:8000/a", false),
+            ("http://localhost/a", false),
+            ("http://[::1]:80/a", false),
+            ("https://a.example/a", false),
+            ("http://a.example/a", true),
+            ("http://127.0.0.1.a.example/a", true),
+        ] {
+            assert_eq!(
+                RemoteUrl::parse(url).expect("a URL").is_exposed(),
+                exposed,
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_of_an_image_is_said() {
+        for (url, message) in [
+            (
+                "ftp://a/b",
+                "ftp://a/b: brisk reads images by https:// and http:// only",
+            ),
+            ("https:///b", "https:///b: the URL names no host"),
+            (
+                "http://a/b c",
+                "http://a/b c: a URL has no spaces and no control characters; write %20 for a space",
+            ),
+            (
+                "https://u:p@a/b",
+                "https://u:p@a/b: a URL with a user or a password ends up in logs; put them into ~/.netrc (machine HOST login \
+                 USER password WORD)",
+            ),
+            (
+                "https://a/b#sha256=12",
+                "https://a/b#sha256=12: behind #sha256= stand the 64 hexadecimal digits of the root hash",
+            ),
+            (
+                "https://a/b#top",
+                "https://a/b#top: behind # may stand only sha256= and the root hash of the image",
+            ),
+        ] {
+            assert_eq!(RemoteUrl::parse(url).unwrap_err().to_string(), message);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! An image that arrives, for programs whose reads wait.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use brisk_io::ByteSource;
+
+use crate::arriving::{Arriving, Window};
+use crate::fetcher::{Fetcher, FetcherPlace, Lines};
+use crate::protocol::{Ask, Tell};
+use crate::schedule::Class;
+
+/// How often a reader tries to reach a fetcher, in a row.
+const TRIES: u32 = 5;
+
+/// How long a read waits before `on_wait` is called.
+const LONG: Duration = Duration::from_secs(1);
+
+/// An image that arrives. A read of bytes that are absent asks the fetcher for them, and waits.
+///
+/// Threads can share one value. If the fetcher ends, another is started.
+pub struct WaitingImage {
+    arriving: Arc<Arriving>,
+    fetcher: FetcherPlace,
+    on_wait: fn(),
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The connection to the fetcher.
+struct State {
+    /// None while there is no connection.
+    out: Option<std::os::unix::net::UnixStream>,
+    /// None while a thread reads from it, and while there is no connection.
+    lines: Option<Lines>,
+    /// Each connection has another number.
+    number: u64,
+    /// How often in a row there was none.
+    tries: u32,
+    /// What does not come, and why.
+    failed: Vec<(Range<u64>, String)>,
+    window: Window,
+    /// Units that were asked for again because they were wrong.
+    renewed: Vec<Range<u64>>,
+}
+
+impl WaitingImage {
+    /// What arrives of `arriving`, by the fetcher there. `on_wait` is called when a read has waited for a second.
+    pub fn new(arriving: Arc<Arriving>, fetcher: FetcherPlace, on_wait: fn()) -> Self {
+        Self {
+            arriving,
+            fetcher,
+            on_wait,
+            state: Mutex::new(State {
+                out: None,
+                lines: None,
+                number: 0,
+                tries: 0,
+                failed: Vec::new(),
+                window: Window::default(),
+                renewed: Vec::new(),
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// What has arrived.
+    pub fn arriving(&self) -> &Arc<Arriving> {
+        &self.arriving
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `bytes` are there.
+    ///
+    /// # Errors
+    ///
+    /// Why they do not come.
+    pub fn wait_for(&self, bytes: Range<u64>, class: Class) -> io::Result<()> {
+        let begun = Instant::now();
+        let (mut sent, mut told) = (None, false);
+        let mut state = self.lock();
+        loop {
+            if self.arriving.first_absent(&bytes)?.is_none() {
+                return Ok(());
+            }
+            let of_ours = |(failed, _): &(Range<u64>, String)| {
+                failed.start < bytes.end && bytes.start < failed.end
+            };
+            if let Some(at) = state.failed.iter().position(of_ours) {
+                return Err(io::Error::other(state.failed.swap_remove(at).1));
+            }
+            if sent != Some(state.number) || state.out.is_none() {
+                self.send(&mut state, &bytes, class)?;
+                sent = Some(state.number);
+                continue;
+            }
+            if !told && begun.elapsed() > LONG {
+                (told, ()) = (true, (self.on_wait)());
+            }
+            let Some(mut lines) = state.lines.take() else {
+                let waited = self.changed.wait_timeout(state, LONG);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            };
+            // Others send meanwhile, and wait for what this thread reads.
+            drop(state);
+            let read = lines.next(LONG);
+            state = self.lock();
+            match read {
+                Ok(tell) => {
+                    state.lines = Some(lines);
+                    if let Some(Tell::Failed { start, end, why }) = tell {
+                        state.failed.push((start..end, why));
+                    } else if let Some(Tell::Refused { why }) = tell {
+                        state.failed.push((0..u64::MAX, why));
+                    }
+                }
+                // The fetcher has ended.
+                Err(_) => state.out = None,
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// Asks for `bytes`, over a new connection if there is none.
+    fn send(&self, state: &mut State, bytes: &Range<u64>, class: Class) -> io::Result<()> {
+        if state.out.is_none() {
+            state.lines = None;
+            if state.tries > TRIES {
+                return Err(io::Error::other(
+                    "brisk-fetch ends again and again; its log is in the cache of images",
+                ));
+            }
+            state.tries += 1;
+            let mut fetcher = Fetcher::at(&self.fetcher).map_err(io::Error::other)?;
+            fetcher
+                .attach(self.arriving.key())
+                .map_err(io::Error::other)?;
+            let (out, lines) = fetcher.into_parts();
+            (state.out, state.lines) = (Some(out), Some(lines));
+            state.number += 1;
+        }
+        let behind = match class {
+            Class::Miss => state.window.behind(bytes, self.arriving.len()),
+            _ => 0..0,
+        };
+        let State { out: Some(out), .. } = state else {
+            return Ok(());
+        };
+        let mut asks = vec![Ask::want(self.arriving.whole_units(bytes), class)];
+        if !behind.is_empty() {
+            asks.push(Ask::want(behind, Class::Ahead));
+        }
+        let sent = asks
+            .iter()
+            .try_for_each(|ask| crate::protocol::write_line(&mut *out, ask));
+        match sent {
+            Ok(()) => state.tries = 0,
+            Err(_) => state.out = None,
+        }
+        Ok(())
+    }
+}
+
+impl ByteSource for WaitingImage {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.arriving.len())
+    }
+
+    fn read_bytes_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let end = offset
+            .saturating_add(buf.len() as u64)
+            .min(self.arriving.len());
+        if self.arriving.first_absent(&(offset..end))?.is_some() {
+            self.wait_for(offset..end, Class::Miss)?;
+        }
+        self.arriving.read_there(offset, buf)
+    }
+
+    fn read_again(&self, bytes: &Range<u64>) -> bool {
+        let bytes = self.arriving.whole_units(bytes);
+        let mut state = self.lock();
+        if state
+            .renewed
+            .iter()
+            .any(|renewed| renewed.start < bytes.end && bytes.start < renewed.end)
+        {
+            return false;
+        }
+        let renew = Ask::Renew {
+            start: bytes.start,
+            end: bytes.end,
+        };
+        if state.out.is_none() && self.send(&mut state, &(0..0), Class::Ahead).is_err() {
+            return false;
+        }
+        let sent = state
+            .out
+            .as_mut()
+            .map(|out| crate::protocol::write_line(out, &renew));
+        self.arriving.forget(&bytes);
+        state.renewed.push(bytes);
+        matches!(sent, Some(Ok(())))
+    }
+}
+
+impl fmt::Debug for WaitingImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitingImage")
+            .field("arriving", &self.arriving)
+            .finish_non_exhaustive()
+    }
+}
