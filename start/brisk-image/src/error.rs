@@ -445,6 +445,11 @@ impl Error {
         matches!(what, Corrupt::Digest { .. })
     }
 
+    /// A source of bytes could not give them.
+    pub fn of_source(source: io::Error) -> Self {
+        Self::io("read the image", source)
+    }
+
     pub(crate) fn corrupt(at: Location, what: Corrupt) -> Self {
         let subject = "image";
         Self::new(Cause::Corrupt { subject, at, what })

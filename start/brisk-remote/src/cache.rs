@@ -229,6 +229,26 @@ impl RemoteCache {
         write_json(&self.path.join("names").join(url.digest()), &name)
     }
 
+    /// Remembers that the server has a newer image under this name, for the next start.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn note_newer(&self, url: &RemoteUrl) -> Result<()> {
+        write_whole(&self.newer(url), b"")
+    }
+
+    /// Whether the server had a newer image, as of the last [`note_newer`](Self::note_newer). This forgets it.
+    pub fn takes_newer(&self, url: &RemoteUrl) -> bool {
+        fs::remove_file(self.newer(url)).is_ok()
+    }
+
+    fn newer(&self, url: &RemoteUrl) -> PathBuf {
+        self.path
+            .join("names")
+            .join(format!("{}.newer", url.digest()))
+    }
+
     /// Makes an entry, or opens it if it is there. `about` says what to keep of a new one.
     ///
     /// # Errors

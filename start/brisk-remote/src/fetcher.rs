@@ -1,6 +1,6 @@
 //! The connection to the fetcher, and how one is started.
 
-use std::io::{self, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde::Deserialize;
 
 use crate::cache::RemoteCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::protocol::{Ask, OpenOptions, Opened, Resolved, Tell, read_line, write_line};
+use crate::protocol::{
+    Ask, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line, write_line,
+};
 use crate::remote_url::RemoteUrl;
 
 /// The name of the socket in the cache.
@@ -84,23 +88,34 @@ impl Lines {
         &mut self,
         at_most: Duration,
     ) -> io::Result<Option<T>> {
-        // Zero would wait for ever.
-        let at_most = at_most.max(Duration::from_millis(1));
-        self.lines.get_ref().set_read_timeout(Some(at_most))?;
-        match read_line(&mut self.lines, &mut self.kept) {
-            Ok(Some(message)) => Ok(Some(message)),
-            Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::WouldBlock
-                        | io::ErrorKind::TimedOut
-                        | io::ErrorKind::Interrupted
-                ) =>
-            {
-                Ok(None)
+        let end = Instant::now() + at_most;
+        loop {
+            // What is in the buffer was read before.
+            if self.lines.buffer().is_empty() {
+                let left = end.saturating_duration_since(Instant::now());
+                let left = Timespec::try_from(left).unwrap_or_default();
+                let mut fds = [PollFd::from_borrowed_fd(
+                    self.lines.get_ref().as_fd(),
+                    PollFlags::IN,
+                )];
+                match poll(&mut fds, Some(&left)) {
+                    Ok(0) => return Ok(None),
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
             }
-            Err(e) => Err(e),
+            // It reads once, and does not wait.
+            let read = self.lines.fill_buf()?;
+            if read.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let line = read.iter().position(|b| *b == b'\n').map(|end| end + 1);
+            let taken = line.unwrap_or(read.len());
+            self.kept.extend_from_slice(&read[..taken]);
+            self.lines.consume(taken);
+            if line.is_some() || self.kept.len() > MOST_LINE {
+                return parse_line(&std::mem::take(&mut self.kept)).map(Some);
+            }
         }
     }
 }

@@ -66,7 +66,7 @@ pub use hex::{digits, is_digest};
 pub use parking_image::{Arrival, Arrivals, ParkingImage};
 pub use presence::{Presence, UNIT};
 pub use protocol::{
-    Ask, Background, OpenOptions, Opened, Resolved, Tell, WAIT, parse_line, write_line,
+    Ask, Background, MOST_LINE, OpenOptions, Opened, Resolved, Tell, WAIT, parse_line, write_line,
 };
 pub use remote_url::RemoteUrl;
 pub use schedule::{Class, Request, Schedule};

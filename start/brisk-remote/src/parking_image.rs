@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -70,6 +70,11 @@ impl ParkingImage {
         })
     }
 
+    /// The descriptors that another process needs, besides those of [`Arriving`].
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.wake.0.as_raw_fd(), self.wake.1.as_raw_fd()]
+    }
+
     /// What has arrived.
     pub fn arriving(&self) -> &Arc<Arriving> {
         &self.arriving
@@ -92,7 +97,8 @@ impl ParkingImage {
         self.wake_up();
     }
 
-    fn wake_up(&self) {
+    /// Makes [`Arrivals::next`] return.
+    pub fn wake_up(&self) {
         // A full pipe has bytes enough.
         rustix::io::write(&self.wake.1, &[0]).ok();
     }
@@ -227,7 +233,7 @@ impl Arrivals<'_> {
                 {
                 }
                 if !is_heard {
-                    continue;
+                    return self.send().map_or(Arrival::Lost, |()| Arrival::Nothing);
                 }
             }
             return match self.lines.next(at_most) {

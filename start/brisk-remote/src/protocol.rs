@@ -1,15 +1,14 @@
 //! What the fetcher and the processes that read say to each other: a line of JSON for each message, over a local socket.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::net::UnixStream;
 
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Class;
 
 /// The longest line. A descriptor and its signature fit into a small part of it.
-const MOST_LINE: usize = 64 << 10;
+pub const MOST_LINE: usize = 64 << 10;
 
 /// When to fetch what nobody has asked for yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,27 +165,6 @@ pub fn write_line(mut out: impl Write, message: &impl Serialize) -> io::Result<(
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     out.write_all(&line)
-}
-
-/// Reads a message. None at the end of the connection.
-///
-/// # Errors
-///
-/// Of the connection, which may have a timeout, and `InvalidData` for what is no message.
-pub fn read_line<T: for<'de> Deserialize<'de>>(
-    lines: &mut BufReader<UnixStream>,
-    kept: &mut Vec<u8>,
-) -> io::Result<Option<T>> {
-    // A timeout may come in the middle of a line, so what has come of it is kept.
-    let read = lines.read_until(b'\n', kept)?;
-    if kept.last() != Some(&b'\n') {
-        return match read {
-            0 => Ok(None),
-            _ => Err(io::ErrorKind::UnexpectedEof.into()),
-        };
-    }
-    let line = std::mem::take(kept);
-    parse_line(&line).map(Some)
 }
 
 /// The message in a line.

@@ -119,14 +119,16 @@ impl Schedule {
         };
         self.pack_begun |= class == Class::Pack;
         let bytes = bytes.start..bytes.end.min(bytes.start.saturating_add(most));
+        let id = self.adopt(class, bytes.clone());
+        Some(Request { id, bytes, class })
+    }
+
+    /// A request for `bytes` is under way that this has not asked for. Returns its number.
+    pub fn adopt(&mut self, class: Class, bytes: Range<u64>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.flights.push(Flight {
-            id,
-            class,
-            bytes: bytes.clone(),
-        });
-        Some(Request { id, bytes, class })
+        self.flights.push(Flight { id, class, bytes });
+        id
     }
 
     /// The first part of `bytes` that is neither there nor under way.
@@ -134,9 +136,12 @@ impl Schedule {
         let mut from = bytes.start;
         loop {
             let absent = presence.first_absent(&(from..bytes.end))?;
-            let over = |flight: &&Flight| flight.bytes.contains(&absent.start);
+            // What a request has brought of a unit is not there before the rest of the unit.
+            let whole =
+                |flight: &Flight| flight.bytes.start - flight.bytes.start % UNIT..flight.bytes.end;
+            let over = |flight: &&Flight| whole(flight).contains(&absent.start);
             match self.flights.iter().find(over) {
-                Some(flight) => from = flight.bytes.end,
+                Some(flight) => from = flight.bytes.end.checked_next_multiple_of(UNIT)?,
                 None => {
                     let behind = self.flights.iter().map(|flight| flight.bytes.start);
                     let behind = behind.filter(|start| absent.contains(start)).min();
@@ -263,6 +268,24 @@ mod tests {
         assert_eq!(
             all(&mut schedule, &presence),
             [(MIB - UNIT, MIB, Class::Miss)]
+        );
+    }
+
+    #[test]
+    fn what_has_begun_to_arrive_is_under_way_to_its_last_unit() {
+        let (mut schedule, presence) = (Schedule::default(), Presence::nothing(LEN - 100));
+        // The end of a file, which begins in a unit and ends in one.
+        let tail = schedule.adopt(Class::Tables, LEN - 70_000..LEN - 100);
+        schedule.want(Class::Miss, LEN - 30_000..LEN - 100);
+        assert_eq!(all(&mut schedule, &presence), []);
+        schedule.arrived(tail, LEN - 29_000);
+        presence.set(&(LEN - 70_000..LEN - 29_000));
+        assert_eq!(all(&mut schedule, &presence), []);
+        schedule.ended(tail);
+        let rest = LEN - 32_768..LEN - 100;
+        assert_eq!(
+            all(&mut schedule, &presence),
+            [(rest.start, rest.end, Class::Miss)]
         );
     }
 

@@ -126,9 +126,9 @@ pub use namespace::enter_private;
 pub use reclaimer::Reclaimer;
 pub use rooted_launch::RootedLaunch;
 pub use session::{
-    Bind, FileState, FillPlan, ImageStatus, MissingPlace, Notice, OperationStatus, SeenBy, Session,
-    SessionEnd, SessionFill, SessionImage, SessionStatus, SharedMount, end_session, end_sessions,
-    remove_logs, sessions,
+    Bind, FileState, FillPlan, ImageStatus, MissingPlace, Notice, OperationStatus, RemoteImage,
+    SeenBy, Session, SessionEnd, SessionFill, SessionImage, SessionStatus, SharedMount,
+    end_session, end_sessions, remove_logs, sessions,
 };
 pub use squashfs_decoding::{Decoders, SquashfsDecoding};
 pub use system_state::SystemState;

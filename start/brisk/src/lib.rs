@@ -55,6 +55,8 @@ mod program_links;
 mod progress;
 mod readiness;
 mod recorded_place;
+mod remote_images;
+mod remote_trust;
 mod run_arguments;
 mod stale_pack;
 mod summary_args;

@@ -4,11 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use brisk_image::Image;
 use brisk_serve::{Bind, SessionImage};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::recorded_place::recorded_place;
+use crate::verify_args::OpenedImage;
 
 /// How the program sees the image and the system.
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,7 @@ impl SurroundingsArgs {
     /// The other images, which `open` opens.
     pub fn with(
         &self,
-        open: impl Fn(&Path) -> anyhow::Result<Image>,
+        open: impl Fn(&Path) -> anyhow::Result<OpenedImage>,
     ) -> anyhow::Result<Vec<SessionImage>> {
         self.with.iter().map(|text| with(text, &open)).collect()
     }
@@ -43,9 +43,10 @@ impl SurroundingsArgs {
 /// `IMAGE`, or `IMAGE@DIR` if there is no file of that name.
 fn with(
     text: &OsString,
-    open: impl Fn(&Path) -> anyhow::Result<Image>,
+    open: impl Fn(&Path) -> anyhow::Result<OpenedImage>,
 ) -> anyhow::Result<SessionImage> {
     let bytes = text.as_bytes();
+    // A URL may have an @ of its own; a place is an absolute path.
     let split = match Path::new(text).exists() {
         true => None,
         false => bytes.iter().rposition(|byte| *byte == b'@'),
@@ -60,9 +61,10 @@ fn with(
         }
         None => (text.as_os_str(), None),
     };
-    let image = open(Path::new(path))?;
+    let OpenedImage { image, remote } = open(Path::new(path))?;
     let mut with = SessionImage::new(path);
     with.offset = image.offset();
+    with.remote = remote.map(|remote| remote.remote);
     with.verity = image.verified().map(|file| file.verity());
     with.at = match at {
         Some(at) => Some(at),

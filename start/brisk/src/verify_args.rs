@@ -9,10 +9,12 @@ use anyhow::{Context, bail};
 use brisk_image::verity::{RootHash, VerifiedFile, Verity, root_hash_beside};
 use brisk_image::{Image, Limits, OpenOptions};
 use brisk_io::{ByteSource, open_at_once};
+use brisk_remote::RemoteUrl;
 use brisk_terminal::names::shown;
 
 use crate::image_args::open_image_within;
 use crate::manifest::MOST_BYTES;
+use crate::remote_images::{OpenedRemote, RemoteArgs};
 use crate::trusted_keys::TrustedKeys;
 
 /// Who vouches for the image.
@@ -53,6 +55,16 @@ pub struct VerifyArgs {
     /// ~/.config/brisk/trusted.d/*.pub. May be repeated.
     #[arg(long, value_name = "KEY.pub")]
     trust: Vec<PathBuf>,
+
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// An image to mount.
+pub struct OpenedImage {
+    pub image: Image,
+    /// Where it arrives, if it is on the network.
+    pub remote: Option<OpenedRemote>,
 }
 
 impl VerifyArgs {
@@ -147,6 +159,47 @@ impl VerifyArgs {
         self.open_within(path, offset, Limits::new())
     }
 
+    /// Opens the image at `path`, which may be a URL, to mount it. This starts no thread.
+    pub fn open_to_mount(&self, path: &Path, offset: Option<u64>) -> anyhow::Result<OpenedImage> {
+        match RemoteUrl::is_url(path.as_os_str()) {
+            true => {
+                let remote = self.open_remote(path, offset, Limits::new())?;
+                Ok(OpenedImage {
+                    image: remote.image.clone(),
+                    remote: Some(remote),
+                })
+            }
+            false => Ok(OpenedImage {
+                image: self.open(path, offset)?,
+                remote: None,
+            }),
+        }
+    }
+
+    fn open_remote(
+        &self,
+        url: &Path,
+        offset: Option<u64>,
+        limits: Limits,
+    ) -> anyhow::Result<OpenedRemote> {
+        let keys = match self.by()? {
+            VerifyBy::Nobody => None,
+            VerifyBy::Key => Some(self.keys()?),
+            VerifyBy::RootHash | VerifyBy::GivenRootHash(_) => bail!(
+                "{}: the root hash of an image on the network stands behind its URL: URL#sha256=HASH",
+                shown(url)
+            ),
+        };
+        let mut options = OpenOptions::new().limits(limits);
+        if let Some(bytes) = offset {
+            options = options.offset(bytes);
+        }
+        let name = url
+            .to_str()
+            .with_context(|| format!("{}: a URL is ASCII", shown(url)))?;
+        self.remote.open(name, keys.as_ref(), &options)
+    }
+
     /// As [`VerifyArgs::open`], within other limits than the default ones.
     pub fn open_within(
         &self,
@@ -154,6 +207,9 @@ impl VerifyArgs {
         offset: Option<u64>,
         limits: Limits,
     ) -> anyhow::Result<Image> {
+        if RemoteUrl::is_url(path.as_os_str()) {
+            return Ok(self.open_remote(path, offset, limits)?.image);
+        }
         let Some(verity) = self.verity_of(path)? else {
             return open_image_within(path, offset, limits);
         };

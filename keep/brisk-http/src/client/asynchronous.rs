@@ -70,8 +70,7 @@ impl Client {
                 .head_timeout(Some(Duration::from_secs(60)))
                 .body_timeout(Some(Duration::from_secs(60))),
             connect: None,
-            roots: None,
-            proxies: None,
+            made: Made::default(),
             retries: Retries::default(),
             per_host: 16,
             redirects: 10,
@@ -160,8 +159,7 @@ impl Client {
 pub struct ClientBuilder {
     layer: CacheLayerBuilder,
     connect: Option<Arc<Connect>>,
-    roots: Option<PathBuf>,
-    proxies: Option<Vec<reqwest::Proxy>>,
+    made: Made,
     retries: Retries,
     per_host: usize,
     redirects: u32,
@@ -192,14 +190,29 @@ impl ClientBuilder {
     /// are read when the first server shows its own. What [`ClientBuilder::connect`] makes has its own.
     #[must_use]
     pub fn roots(mut self, roots: impl Into<PathBuf>) -> Self {
-        self.roots = Some(roots.into());
+        self.made.roots = Some(roots.into());
         self
     }
 
     /// The proxies, in place of those of the environment. What [`ClientBuilder::connect`] makes has its own.
     #[must_use]
     pub fn proxies(mut self, proxies: impl IntoIterator<Item = reqwest::Proxy>) -> Self {
-        self.proxies = Some(proxies.into_iter().collect());
+        self.made.proxies = Some(proxies.into_iter().collect());
+        self
+    }
+
+    /// Speaks HTTP/1.1 only, so that requests at the same time have connections of their own. What [`ClientBuilder::connect`]
+    /// makes is not changed.
+    #[must_use]
+    pub fn http1_only(mut self) -> Self {
+        self.made.http1_only = true;
+        self
+    }
+
+    /// Looks names of hosts up, in place of the system. It may refuse a name. What [`ClientBuilder::connect`] makes has its own.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Arc<dyn reqwest::dns::Resolve>) -> Self {
+        self.made.resolver = Some(resolver);
         self
     }
 
@@ -234,9 +247,8 @@ impl ClientBuilder {
     /// The client.
     pub fn finish(self) -> Client {
         let layer = self.layer.finish();
-        let (roots, proxies) = (self.roots, self.proxies);
-        let default =
-            || -> Arc<Connect> { Arc::new(move || connect(roots.clone(), proxies.as_deref())) };
+        let made = self.made;
+        let default = || -> Arc<Connect> { Arc::new(move || made.connect()) };
         let connect = self.connect.unwrap_or_else(default);
         let sender = Sender::new(connect, Hosts::new(self.per_host), self.hook.clone());
         let below = Retry::new(Attempts::new(self.retries, self.hook), sender);
@@ -259,36 +271,54 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// The client of reqwest by default.
-fn connect(
+/// What the client of reqwest is made of by default.
+#[derive(Default)]
+struct Made {
     roots: Option<PathBuf>,
-    proxies: Option<&[reqwest::Proxy]>,
-) -> reqwest::Result<reqwest::Client> {
-    let mut builder = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(Duration::from_secs(10))
-        .user_agent(concat!("brisk-http/", env!("CARGO_PKG_VERSION")));
-    if let Some(proxies) = proxies {
-        // Those of the environment do not count beside them.
-        builder = builder.no_proxy();
-        for proxy in proxies {
-            builder = builder.proxy(proxy.clone());
+    proxies: Option<Vec<reqwest::Proxy>>,
+    http1_only: bool,
+    resolver: Option<Arc<dyn reqwest::dns::Resolve>>,
+}
+
+impl Made {
+    fn connect(&self) -> reqwest::Result<reqwest::Client> {
+        let mut builder = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(Duration::from_secs(10))
+            .user_agent(concat!("brisk-http/", env!("CARGO_PKG_VERSION")));
+        if let Some(proxies) = &self.proxies {
+            // Those of the environment do not count beside them.
+            builder = builder.no_proxy();
+            for proxy in proxies {
+                builder = builder.proxy(proxy.clone());
+            }
         }
-    }
-    let provider = Arc::new(default_provider());
-    let tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions();
-    match tls {
-        Ok(tls) => {
-            let mut tls = tls
-                // It asks the same verifier as rustls-platform-verifier would put here.
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Trust::new(provider, roots)))
-                .with_no_client_auth();
-            tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-            builder.tls_backend_preconfigured(tls).build()
+        if let Some(resolver) = &self.resolver {
+            builder = builder.dns_resolver(Arc::clone(resolver));
         }
-        // No versions of TLS: the error comes from reqwest, with its own words, if https is asked for.
-        Err(_) => builder.build(),
+        let mut versions = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        if self.http1_only {
+            builder = builder.http1_only();
+            versions.remove(0);
+        }
+        let provider = Arc::new(default_provider());
+        let tls = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions();
+        match tls {
+            Ok(tls) => {
+                let mut tls = tls
+                    // It asks the same verifier as rustls-platform-verifier would put here.
+                    .dangerous()
+                    .with_custom_certificate_verifier(Arc::new(Trust::new(
+                        provider,
+                        self.roots.clone(),
+                    )))
+                    .with_no_client_auth();
+                tls.alpn_protocols = versions;
+                builder.tls_backend_preconfigured(tls).build()
+            }
+            // No versions of TLS: the error comes from reqwest, with its own words, if https is asked for.
+            Err(_) => builder.build(),
+        }
     }
 }

@@ -106,6 +106,16 @@ impl Image {
         checked.map_err(|e| self.name(e))
     }
 
+    /// Bytes of what the image was opened in: of its file, with what is before and behind the image. Of a verified one, those
+    /// that its hash tree covers.
+    ///
+    /// # Errors
+    ///
+    /// `Io` if that cannot be found out.
+    pub fn file_len(&self) -> Result<u64> {
+        self.inner.stored.file_len().map_err(|e| self.name(e))
+    }
+
     /// Opens the image in `source`, such as a slice of memory or a window of a larger file.
     pub fn from_source(source: impl ByteSource + 'static, options: &OpenOptions) -> Result<Self> {
         Self::from_parts(Source::Positioned(Box::new(source)), None, options)

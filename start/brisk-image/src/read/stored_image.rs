@@ -237,12 +237,13 @@ impl StoredImage {
     /// Bytes from the start of the image to the end of its source.
     #[cfg(feature = "sections")]
     pub(crate) fn source_len(&self) -> Result<u64> {
-        let len = self
-            .source
-            .as_read_at()
-            .size()
-            .map_err(|e| Error::io("read the length of the image", e))?;
-        Ok(len.saturating_sub(self.start))
+        Ok(self.file_len()?.saturating_sub(self.start))
+    }
+
+    /// Bytes of its source.
+    pub(crate) fn file_len(&self) -> Result<u64> {
+        let len = self.source.as_read_at().size();
+        len.map_err(|e| Error::io("read the length of the image", e))
     }
 
     /// Decodes the `len` stored bytes at `at` into `out`, and returns how much came out.

@@ -14,7 +14,7 @@ use super::levels::{DIGESTS, Level, Levels};
 use super::root_hash::{RootHash, SaltedHash};
 use super::tree_file::TreeFile;
 use super::{BLOCK, Verity};
-use crate::error::{Allowed, Corrupt, Error, Location, Result};
+use crate::error::{Allowed, Corrupt, Error, ErrorKind, Location, Result};
 use crate::format::verity_superblock::{self, TREE, VeritySuperblock};
 use crate::ordered;
 use crate::work::Work;
@@ -331,9 +331,15 @@ impl VerifiedFile {
         }
         let at = self.hashes_at + place * BLOCK;
         let mut block = [0; BLOCK as usize];
-        let read = self.hashes.read_exact_bytes_at(at, &mut block);
-        read.map_err(|e| Error::io("read the verity tree", e).with_path(&self.hashes_name))?;
-        let found = self.salted.of(&block);
+        let mut read = || {
+            let read = self.hashes.read_exact_bytes_at(at, &mut block);
+            read.map_err(|e| Error::io("read the verity tree", e).with_path(&self.hashes_name))?;
+            Ok::<_, Error>(self.salted.of(&block))
+        };
+        let mut found = read()?;
+        if found != expected && self.hashes.read_again(&(at..at + BLOCK)) {
+            found = read()?;
+        }
         if found != expected {
             let differs = Corrupt::Digest {
                 what: match self.levels.get(level + 1) {
@@ -418,7 +424,15 @@ impl ByteSource for VerifiedFile {
             }
             let blocks = &mut buffer[..whole];
             self.data.read_exact_bytes_at(start, blocks)?;
-            self.check(start, blocks)?;
+            if let Err(e) = self.check(start, blocks) {
+                let is_renewed =
+                    e.kind() == ErrorKind::Corrupt && self.data.read_again(&(start..end));
+                if !is_renewed {
+                    return Err(e.into());
+                }
+                self.data.read_exact_bytes_at(start, blocks)?;
+                self.check(start, blocks)?;
+            }
             buf[..len].copy_from_slice(&blocks[skipped..skipped + len]);
             Ok(len)
         })

@@ -81,6 +81,11 @@ impl<'a> Request<'a> {
 }
 
 impl Request<'_> {
+    /// The request as the kernel sent it.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        [self.header.as_bytes(), self.body].concat()
+    }
+
     /// The wire struct at the start of the body. EINVAL if the body is too short for it.
     pub(super) fn read<T: FromBytes>(&self) -> Result<T, Errno> {
         T::read_from_prefix(self.body)

@@ -50,6 +50,9 @@ pub(super) fn max_read() -> u32 {
 const MAX_BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
+/// The same for an image that arrives. Requests that wait for the network must not keep others from being sent.
+const MAX_ARRIVING: u16 = 4096;
+
 /// A FUSE connection after INIT: its channels, and what was agreed.
 ///
 /// The file system exists as long as one process has the connection. So the process that starts servers keeps
@@ -87,7 +90,11 @@ impl FuseConnection {
     /// `Unsupported` if the kernel is older than Linux 5.4. `Io` if `channel` belongs to no mount, or if INIT
     /// was answered before.
     pub fn establish(channel: OwnedFd, options: &ServeOptions) -> Result<Self> {
-        let agreed = init(&channel, options.exact_recorder().is_some())
+        let background = match options.arriving {
+            Some(_) => (MAX_ARRIVING, MAX_ARRIVING),
+            None => (MAX_BACKGROUND, CONGESTED),
+        };
+        let agreed = init(&channel, options.exact_recorder().is_some(), background)
             .map_err(|cause| Error::new(Action::Serve, cause))?;
         let mut channels = vec![channel];
         while channels.len() <= options.threads {
@@ -226,7 +233,11 @@ pub fn mount_data(channel: BorrowedFd<'_>, uid: u32, gid: u32) -> String {
 }
 
 /// Reads INIT, answers it, and returns the flags of the answer.
-fn init(device: &dyn Device, recorded: bool) -> Result<u64, Cause> {
+fn init(
+    device: &dyn Device,
+    recorded: bool,
+    (max_background, congestion_threshold): (u16, u16),
+) -> Result<u64, Cause> {
     let channel = Channel(device);
     let io = |e| Cause::io("agree with the kernel on the FUSE protocol", e);
     let mut buf = vec![0; REQUEST];
@@ -265,8 +276,8 @@ fn init(device: &dyn Device, recorded: bool) -> Result<u64, Cause> {
         // These are the two halves, so nothing is lost.
         flags: (agreed & u64::from(u32::MAX)) as u32,
         flags2: (agreed >> 32) as u32,
-        max_background: MAX_BACKGROUND,
-        congestion_threshold: CONGESTED,
+        max_background,
+        congestion_threshold,
         max_write: 4096,
         time_gran: 1_000_000_000,
         max_pages: MAX_PAGES,

@@ -26,6 +26,7 @@ mod neighbours;
 pub(crate) mod node;
 pub(crate) mod options;
 pub(crate) mod owners;
+pub(crate) mod parked;
 pub(crate) mod read_ahead;
 pub(crate) mod readers;
 pub(crate) mod recorder;

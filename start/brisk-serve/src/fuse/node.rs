@@ -1,7 +1,10 @@
 //! Inodes of an image as nodes of a file system.
 
+use std::ops::Range;
+
 use brisk_image::inode::Device;
 use brisk_image::{FileReader, FileType, Image, Inode, InodeKind, InodeRef};
+use brisk_remote::Absent;
 use rustix::fs::makedev;
 use rustix::io::Errno;
 use zerocopy::FromZeros;
@@ -21,6 +24,8 @@ pub(super) enum Fail {
     Errno(Errno),
     /// A fault of the image. The reader gets EIO.
     Image(brisk_image::Error),
+    /// These bytes of the image's file have not arrived. The request waits.
+    Absent(Range<u64>),
 }
 
 impl From<Errno> for Fail {
@@ -31,7 +36,10 @@ impl From<Errno> for Fail {
 
 impl From<brisk_image::Error> for Fail {
     fn from(error: brisk_image::Error) -> Self {
-        Self::Image(error)
+        match Absent::of(&error) {
+            Some(Absent { bytes }) => Self::Absent(bytes.clone()),
+            None => Self::Image(error),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use brisk_launch::memory::free_memory;
 
 use super::owners::Owners;
+use super::parked::ArrivingSource;
 use super::recorder::Recorder;
 use super::serve_counters::ServeCounters;
 use crate::hot_pack::fill::Fill;
@@ -37,6 +38,8 @@ pub struct ServeOptions {
     /// ahead and looks up each name, and nothing is put into the page cache unasked while the recording
     /// lasts. With a `fill`, it records only names, and those reads of the kernel that the hot pack lacks.
     pub recorder: Option<Arc<Recorder>>,
+    /// Where the image comes from, if it still arrives. Default: nowhere, all of it is there.
+    pub(crate) arriving: Option<Arc<ArrivingSource>>,
     /// Counts what the server does. Clones of the options count together.
     pub counters: Arc<ServeCounters>,
     /// Called for each fault, because a reader only gets EIO. Default: prints on standard error.
@@ -52,6 +55,7 @@ impl Default for ServeOptions {
             block_cache: 8 << 20,
             fill: None,
             recorder: None,
+            arriving: None,
             counters: Arc::default(),
             on_fault: Arc::new(|fault| {
                 // A full log must not leave a request unanswered.

@@ -189,7 +189,7 @@ impl Task {
                 files.into_iter().all(|nodeid| {
                     let reader = nodes.file(nodeid).map_err(|fail| match fail {
                         Fail::Errno(errno) => errno,
-                        Fail::Image(_) => Errno::IO,
+                        Fail::Image(_) | Fail::Absent(_) => Errno::IO,
                     });
                     goes_on(reader.and_then(|reader| {
                         store(nodeid, &reader, 0..reader.len(), channel, counters)

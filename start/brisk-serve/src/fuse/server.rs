@@ -1,5 +1,5 @@
 use std::collections::HashSet;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
@@ -18,10 +18,11 @@ use super::file_system::{FileSystem, SeekTo};
 use super::image::ServedImage;
 use super::node::{Fail, no_entry};
 use super::options::ServeOptions;
+use super::parked::{ArrivingSource, Parked, ParkedRequest};
 use super::read_ahead::ReadAhead;
 use super::wire::{
-    FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrIn, GetxattrOut, LseekIn, LseekOut, OpenOut, ReadIn,
-    RetrieveIn, SEEK_DATA, SEEK_HOLE, can, op,
+    FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, GetxattrIn, GetxattrOut, InterruptIn, LseekIn, LseekOut,
+    OpenOut, ReadIn, RetrieveIn, SEEK_DATA, SEEK_HOLE, can, op,
 };
 use crate::action::Action;
 use crate::hot_pack::fill::Fill;
@@ -144,6 +145,16 @@ fn answer_all(
     let channels = connection.answering();
     let answer = |i: usize| server.answer(Channel(&channels[i % channels.len()]));
     let result = thread::scope(|scope| {
+        if let Some(source) = &options.arriving {
+            let builder = thread::Builder::new().name("brisk-arrivals".into());
+            // Without it nothing that is parked would be answered.
+            if builder
+                .spawn_scoped(scope, || server.answer_parked(source))
+                .is_err()
+            {
+                return Err(Errno::AGAIN);
+            }
+        }
         let others: Vec<_> = (1..options.threads)
             .map_while(|i| {
                 let name = format!("brisk-answer-{i}");
@@ -151,7 +162,9 @@ fn answer_all(
                 builder.spawn_scoped(scope, move || answer(i)).ok()
             })
             .collect();
-        others.into_iter().fold(answer(0), |result, other| {
+        let first = answer(0);
+        server.parked.end(options.arriving.as_deref());
+        others.into_iter().fold(first, |result, other| {
             // Panics during requests are caught, so a thread always ends with a result.
             let other = other.join().unwrap_or(Err(Errno::IO));
             result.and(other)
@@ -167,6 +180,7 @@ pub(super) struct Server<'a, T> {
     options: &'a ServeOptions,
     /// Faults of the image that were reported.
     told: Mutex<HashSet<String>>,
+    parked: Parked<'a>,
 }
 
 impl<'a, T: FileSystem> Server<'a, T> {
@@ -176,43 +190,58 @@ impl<'a, T: FileSystem> Server<'a, T> {
             agreed,
             options,
             told: Mutex::default(),
+            parked: Parked::default(),
         }
     }
 
     /// Answers the requests of `channel` until it ends. Each request that has an answer gets exactly one.
-    pub(super) fn answer(&self, channel: Channel<'_>) -> Result<(), Errno> {
+    pub(super) fn answer(&self, channel: Channel<'a>) -> Result<(), Errno> {
         // Every page is written to, so that none is missing. The kernel answers a request with EIO if it
         // cannot copy it, and it does not load a missing page for a process that is being killed.
         let mut buf = vec![1; REQUEST];
         while let Some(request) = channel.receive(&mut buf)? {
             let header = &request.header;
             self.options.counters.request(header.opcode, header.unique);
-            // A fault of this program must not make somebody wait forever for an answer.
-            let begun = Instant::now();
-            let answer = || match self.dispatch(channel, &request) {
-                Err(Fail::Image(error)) => {
-                    self.tell(&error);
-                    Err(Errno::IO)
-                }
-                Err(Fail::Errno(errno)) => Err(errno),
-                Ok(()) => Ok(()),
-            };
-            let answered = catch_unwind(AssertUnwindSafe(answer));
-            self.options.counters.took(request.header.opcode, begun);
-            let errno = match answered {
-                Ok(Ok(())) => continue,
-                Ok(Err(errno)) => errno,
-                Err(_) => Errno::IO,
-            };
-            if op::is_answered(request.header.opcode) {
-                channel.reply_error(request.header.unique, errno)?;
+            self.answer_one(channel, &request)?;
+        }
+        Ok(())
+    }
+
+    /// Answers a request, or parks it.
+    fn answer_one(&self, channel: Channel<'a>, request: &Request<'_>) -> Result<(), Errno> {
+        // A fault of this program must not make somebody wait forever for an answer.
+        let begun = Instant::now();
+        let answer = || match self.dispatch(channel, request) {
+            Err(Fail::Image(error)) => {
+                self.tell(&error);
+                Err(Errno::IO)
             }
+            Err(Fail::Absent(bytes)) => match &self.options.arriving {
+                Some(source) => {
+                    self.parked
+                        .park(&source.image, channel, request, &request.to_bytes(), bytes);
+                    Ok(())
+                }
+                None => Err(Errno::IO),
+            },
+            Err(Fail::Errno(errno)) => Err(errno),
+            Ok(()) => Ok(()),
+        };
+        let answered = catch_unwind(AssertUnwindSafe(answer));
+        self.options.counters.took(request.header.opcode, begun);
+        let errno = match answered {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(errno)) => errno,
+            Err(_) => Errno::IO,
+        };
+        if op::is_answered(request.header.opcode) {
+            channel.reply_error(request.header.unique, errno)?;
         }
         Ok(())
     }
 
     /// Answers a request, unless it fails.
-    fn dispatch(&self, channel: Channel<'_>, request: &Request<'_>) -> Result<(), Fail> {
+    fn dispatch(&self, channel: Channel<'a>, request: &Request<'_>) -> Result<(), Fail> {
         let unique = request.header.unique;
         let node = request.header.nodeid;
         match request.header.opcode {
@@ -223,8 +252,19 @@ impl<'a, T: FileSystem> Server<'a, T> {
                     fill.hear(unique, size > 0);
                 }
             }
+            op::INTERRUPT => {
+                let InterruptIn { unique } = request.read()?;
+                if let Some(killed) = self
+                    .options
+                    .arriving
+                    .as_ref()
+                    .and_then(|_| self.parked.interrupt(unique))
+                {
+                    killed.channel.reply_error(unique, Errno::INTR)?;
+                }
+            }
             // The server keeps nothing for a node, so it has nothing to forget. It answers an interrupted
-            // request as soon as any other. None of these requests has an answer.
+            // request that is not parked as soon as any other. None of these requests has an answer.
             code if !op::is_answered(code) => {}
             op::GETATTR => {
                 channel.reply(unique, &self.tree.attributes(node)?)?;
@@ -346,6 +386,29 @@ impl<'a, T: FileSystem> Server<'a, T> {
             names = allowed.flatten().copied().collect();
         }
         reply_sized(channel, request, size, &names)
+    }
+
+    /// Answers what is parked when its bytes arrive, until the connection ends.
+    fn answer_parked(&self, source: &ArrivingSource) {
+        let again = |parked: ParkedRequest<'a>| {
+            // It was parsed before.
+            if let Ok(request) = Request::parse(&parked.bytes) {
+                // After the end of the connection nobody waits.
+                self.answer_one(parked.channel, &request).ok();
+            }
+        };
+        let fail = |parked: ParkedRequest<'a>, errno: Errno, why: Option<&str>| {
+            if let Some(why) = why {
+                self.tell(&brisk_image::Error::of_source(io::Error::other(why)));
+            }
+            if let Ok(request) = Request::parse(&parked.bytes) {
+                parked
+                    .channel
+                    .reply_error(request.header.unique, errno)
+                    .ok();
+            }
+        };
+        self.parked.hear(source, &again, &fail);
     }
 
     /// Reports a fault of the image, the first time that it occurs.

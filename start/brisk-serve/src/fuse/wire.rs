@@ -188,6 +188,9 @@ wire! {
         flags: u32,
         padding: u32,
     }
+    struct InterruptIn {
+        unique: u64,
+    }
     struct LseekIn {
         fh: u64,
         offset: u64,

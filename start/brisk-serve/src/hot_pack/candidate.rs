@@ -28,6 +28,8 @@ pub struct PackCandidate {
     /// through a descriptor that was open before there were threads.
     file: Arc<File>,
     is_behind: bool,
+    /// Whether the file may still arrive, so that only the image's own source knows what is there.
+    arrives: bool,
     /// None if the frames of the pack are known to have the contents of the image.
     comparison: Option<Comparison>,
 }
@@ -63,6 +65,7 @@ impl PackCandidate {
             path,
             file: Arc::new(file),
             is_behind: false,
+            arrives: false,
             comparison: None,
         }
     }
@@ -72,6 +75,14 @@ impl PackCandidate {
         Self {
             is_behind: true,
             ..Self::of(path, file)
+        }
+    }
+
+    /// The pack behind an image that arrives.
+    pub(crate) fn arriving(path: PathBuf, file: File) -> Self {
+        Self {
+            arrives: true,
+            ..Self::behind(path, file)
         }
     }
 
@@ -136,7 +147,10 @@ impl PackCandidate {
             Some(_) => (self.is_behind, None),
             None => (self.comparison.is_none(), self.comparison.clone()),
         };
-        let file = PackFile::new(hold()?, start, &pack).verified(image.verified());
+        let file = match self.arrives {
+            true => PackFile::arriving(hold()?, start, &pack),
+            false => PackFile::new(hold()?, start, &pack).verified(image.verified()),
+        };
         if !file.is_direct() {
             // The kernel reads the pack while this computes the identity, which reads the image's tables.
             file.read_ahead_of(0);

@@ -25,6 +25,7 @@ use brisk_io::page_size;
 use brisk_launch::error::{Advice, Cause, Error};
 use brisk_launch::memory::free_memory;
 use brisk_launch::page_log::PageLog;
+use brisk_remote::{Absent, Class, ParkingImage};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::nice;
 
@@ -92,6 +93,10 @@ pub struct Fill {
     joined: AtomicBool,
     sample: CacheSample,
     keeper: OnceLock<Keeper>,
+    /// Brings the image, if some of it is absent.
+    arriving: Option<Arc<ParkingImage>>,
+    /// The byte of the image's file at which the pack starts. Set with `pages`, for an image that arrives.
+    pack_start: OnceLock<u64>,
 }
 
 /// Keeps that the pack of the pair with this name was compared with the image.
@@ -134,6 +139,8 @@ impl Fill {
             joined: AtomicBool::new(false),
             sample: CacheSample::default(),
             keeper: OnceLock::new(),
+            arriving: None,
+            pack_start: OnceLock::new(),
         }
     }
 
@@ -141,6 +148,12 @@ impl Fill {
     pub fn at(mut self, root: FillRoot) -> Self {
         self.root = Some(root);
         self.started = Instant::now();
+        self
+    }
+
+    /// Fills from an image that arrives.
+    pub(crate) fn of_arriving(mut self, arriving: Arc<ParkingImage>) -> Self {
+        self.arriving = Some(arriving);
         self
     }
 
@@ -209,6 +222,26 @@ impl Fill {
     ) -> Option<T> {
         let (late, frames) = self.late.get().zip(self.frames.get())?;
         late.answer(frames, self.pages.get()?, node, bytes, len, answer)
+    }
+
+    /// Where the frames are that have these bytes of a node, if the image arrives and some of the frames are absent: whoever needs
+    /// them waits for these, and not for blocks of the image that no launch needs. Reading them would wait.
+    pub(crate) fn absent_frame(
+        &self,
+        node: u64,
+        bytes: Range<u64>,
+        len: u64,
+    ) -> Option<Range<u64>> {
+        let arriving = self.arriving.as_ref()?;
+        let (late, pages) = self.late.get().zip(self.pages.get())?;
+        let start = self.pack_start.get()?;
+        let frames = late.frames_of(pages, node, bytes, len);
+        let mut frames = frames.into_iter().filter_map(|number| late.stored(number));
+        frames.find_map(|stored| {
+            let stored = start.saturating_add(stored.start)..start.saturating_add(stored.end);
+            let absent = arriving.arriving().first_absent(&stored);
+            absent.ok().flatten().map(|_| stored)
+        })
     }
 
     fn early(&self) -> MutexGuard<'_, Option<Vec<Read>>> {
@@ -437,8 +470,20 @@ impl Fill {
         counters: &FillCounters,
         missed: Missed<'_>,
     ) -> Option<OpenPack> {
-        let tell = |why: Error| (self.tell)(&why);
-        let opened = open_first(&self.candidates, image, || self.is_over(), tell)?;
+        let opened = loop {
+            let mut absent = None;
+            let tell = |why: Error| match Absent::of(&why) {
+                Some(Absent { bytes }) => absent = Some(bytes.clone()),
+                None => (self.tell)(&why),
+            };
+            let opened = open_first(&self.candidates, image, || self.is_over(), tell);
+            match (opened, absent, &self.arriving) {
+                (Some(opened), ..) => break opened,
+                (None, Some(bytes), Some(arriving))
+                    if arriving.wait_for(&bytes, Class::Tables, &|| self.is_over()) => {}
+                _ => return None,
+            }
+        };
         let pack = &opened.pack;
         counters.pack(pack.pages());
         if let Some(log) = &self.log {
@@ -450,7 +495,12 @@ impl Fill {
             let node = |inode| target.node(inode);
             let pages = self.pages.get_or_init(|| PageStates::of(pack, node));
             self.frames.get_or_init(|| DecodedFrames::of(pack));
-            if opened.uses_frames && pack.codec() == Codec::Lz4 {
+            if let Some(arriving) = &self.arriving {
+                arriving.want(&opened.file.frames(), Class::Pack);
+                self.pack_start
+                    .get_or_init(|| opened.file.in_file(&(0..0)).start);
+            }
+            if opened.uses_frames && (pack.codec() == Codec::Lz4 || self.arriving.is_some()) {
                 self.late.get_or_init(|| LatePages::of(pack));
             }
             for read in early.take().into_iter().flatten() {
@@ -496,6 +546,7 @@ impl Fill {
             log: self.log.as_ref(),
             tell: self.tell,
             started: self.started,
+            arriving: self.arriving.as_deref(),
             again,
             ended: &self.ended,
             progress: Progress::of(pack.files().len(), budget(self.budget, free_memory())),

@@ -11,6 +11,7 @@ use brisk_image::{Image, InodeKind};
 use brisk_io::page_size;
 use brisk_launch::error::Error;
 use brisk_launch::page_log::PageLog;
+use brisk_remote::{Class, ParkingImage};
 
 use super::batch_ring::{Batches, ReadRing};
 use super::candidate::unreadable_pack;
@@ -41,6 +42,8 @@ pub(super) struct FillWork<'a> {
     pub(super) log: Option<&'a PageLog>,
     pub(super) tell: fn(&Error),
     pub(super) started: Instant,
+    /// Brings the image, if some of it is absent.
+    pub(super) arriving: Option<&'a ParkingImage>,
     /// Whether this stores again what an earlier fill has stored.
     pub(super) again: bool,
     /// Whether the fill must end.
@@ -177,6 +180,14 @@ impl FillWork<'_> {
 
     /// Stores the frame with this number. `stored`: its stored bytes, if they were read.
     fn store_frame(&self, number: usize, frame: &HotFrame, stored: Option<&[u8]>) {
+        // Not while the frame is locked: threads that answer must not wait for the network.
+        if let Some(arriving) = self.arriving {
+            let bytes = self.file.in_file(&frame.stored);
+            if !arriving.wait_for(&bytes, Class::Pack, &|| self.is_over()) || !self.is_wanted(frame)
+            {
+                return;
+            }
+        }
         let decoded = match self.frames.get(number, stored) {
             Ok(decoded) => decoded,
             Err(e) => return self.report(e),

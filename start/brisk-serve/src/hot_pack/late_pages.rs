@@ -70,6 +70,30 @@ impl LatePages {
         Some(answer(&slices))
     }
 
+    /// Where the frame with this number is stored in the pack.
+    pub(super) fn stored(&self, number: usize) -> Option<Range<u64>> {
+        self.pack.frame(number).map(|frame| frame.stored)
+    }
+
+    /// The numbers of the frames that have these bytes of a file, as in [`answer`](Self::answer). Empty if the pack lacks some.
+    pub(super) fn frames_of(
+        &self,
+        pages: &PageStates,
+        node: u64,
+        bytes: Range<u64>,
+        len: u64,
+    ) -> Vec<usize> {
+        let places = match bytes.start.is_multiple_of(PAGE) && bytes.end <= len {
+            true => self.places(pages, node, bytes, len),
+            false => None,
+        };
+        places
+            .into_iter()
+            .flatten()
+            .map(|place| place.frame)
+            .collect()
+    }
+
     /// Where bytes of a file are. None if the pack lacks some of them.
     fn places(
         &self,

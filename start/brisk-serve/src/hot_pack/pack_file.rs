@@ -45,6 +45,8 @@ pub(super) struct PackFile {
     direct: Option<File>,
     /// The same file, whose blocks are compared with a hash tree.
     verified: Option<Arc<VerifiedFile>>,
+    /// Whether some of it may still be absent.
+    arrives: bool,
     /// The byte of the file that the pack starts at.
     start: u64,
     /// The bytes of the pack that its frames are in.
@@ -74,14 +76,39 @@ impl PackFile {
             file,
             direct,
             verified: None,
+            arrives: false,
             start,
             data,
         }
     }
 
+    /// The pack in a file of which some is still to arrive: frames are read by the source of the image, and nothing here reads.
+    pub(super) fn arriving(file: File, start: u64, pack: &HotPack) -> Self {
+        let told = AtomicU64::new(u64::MAX);
+        Self {
+            direct: None,
+            arrives: true,
+            told,
+            ..Self::new(file, start, pack)
+        }
+    }
+
+    /// Where the frames are in the file.
+    pub(super) fn frames(&self) -> Range<u64> {
+        self.in_file(&self.data)
+    }
+
+    /// Where bytes of the pack are in its file.
+    pub(super) fn in_file(&self, bytes: &Range<u64>) -> Range<u64> {
+        self.start.saturating_add(bytes.start)..self.start.saturating_add(bytes.end)
+    }
+
     /// The same, for another fill: what is in memory is another part of it now, and the kernel was told nothing yet.
     pub(super) fn again(&self, pack: &HotPack) -> io::Result<Self> {
         let file = self.file.try_clone()?;
+        if self.arrives {
+            return Ok(Self::arriving(file, self.start, pack));
+        }
         Ok(Self::new(file, self.start, pack).verified(self.verified.as_ref()))
     }
 

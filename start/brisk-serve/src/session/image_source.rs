@@ -1,6 +1,7 @@
 //! An image that is not read yet.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 
 use brisk_image::{Image, Limits, OpenOptions};
 
@@ -19,6 +20,11 @@ impl ImageSource {
     pub(super) fn open(self) -> brisk_image::Result<Image> {
         let limits = Limits::new().block_cache(self.block_cache);
         self.image.into_image(OpenOptions::new().limits(limits))
+    }
+
+    /// A connection to whoever brings it. None if it is there, or nobody can be reached.
+    pub(super) fn attach(&self) -> Option<UnixStream> {
+        self.image.remote.as_ref()?.attach().ok().flatten()
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {

@@ -23,6 +23,10 @@ pub(super) const FAILED: &[u8] = b"failed";
 /// The only field of the message to a server that a run has joined its session.
 pub(super) const JOINED: &[u8] = b"joined";
 
+/// The only field of the message of a server that it needs a connection to the fetcher, and of the guardian's answer, which has it
+/// if there is one.
+pub(super) const FETCHER: &[u8] = b"fetcher";
+
 /// The most descriptors in a packet.
 const DESCRIPTORS: usize = surroundings::COUNT;
 

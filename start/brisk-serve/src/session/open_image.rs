@@ -4,19 +4,23 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brisk_image::verity::{VerifiedFile, Verity};
+use brisk_image::verity::{TreeFile, VerifiedFile, Verity};
 use brisk_image::{Image, OpenOptions};
 use brisk_io::ByteSource;
 use brisk_launch::error::{Advice, Cause, Shown};
 use brisk_launch::file_identity::FileIdentity;
 use brisk_launch::key::Key;
+use brisk_remote::{Arriving, FetcherPlace, ParkingImage, RemoteCache, WaitingImage};
 use rustix::fs::fstat;
 
 use super::missing_place::MissingPlace;
 use crate::existing_path::ExistingPath;
+use crate::fuse::parked::ArrivingSource;
 use crate::kernel_mount::{no_target, no_target_directory};
 
 /// An image of a [`Session`](crate::Session).
@@ -34,6 +38,35 @@ pub struct SessionImage {
     /// Compares each block with the image's hash tree, whenever it is read. The tree is behind the image or beside it:
     /// see [`TreeFile::find`](brisk_image::verity::TreeFile::find). `None` compares nothing.
     pub verity: Option<Verity>,
+    /// The image arrives from the network. `path` is then what messages call it. `None`: it is a file.
+    pub remote: Option<RemoteImage>,
+}
+
+/// An image that arrives from the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteImage {
+    /// The directory where it arrives.
+    pub cache: PathBuf,
+    /// The name of its entry there.
+    pub key: String,
+    /// The program that asks the network, if none runs.
+    pub fetcher: PathBuf,
+}
+
+impl RemoteImage {
+    /// The entry `key` in `cache`.
+    pub fn new(
+        cache: impl Into<PathBuf>,
+        key: impl Into<String>,
+        fetcher: impl Into<PathBuf>,
+    ) -> Self {
+        Self {
+            cache: cache.into(),
+            key: key.into(),
+            fetcher: fetcher.into(),
+        }
+    }
 }
 
 impl SessionImage {
@@ -44,7 +77,78 @@ impl SessionImage {
             offset: 0,
             at: None,
             verity: None,
+            remote: None,
         }
+    }
+}
+
+/// An image that arrives, and how to reach whoever brings it.
+pub(crate) struct OpenRemote {
+    cache: Arc<RemoteCache>,
+    arriving: Arc<Arriving>,
+    /// What its server reads.
+    pub(crate) parking: Arc<ParkingImage>,
+    fetcher: PathBuf,
+    verity: Option<Verity>,
+}
+
+impl OpenRemote {
+    fn open(image: &SessionImage, remote: &RemoteImage) -> Result<Self, Cause> {
+        let failed =
+            |e: brisk_remote::Error| Cause::io("open the image in the cache", io::Error::other(e));
+        let cache = RemoteCache::at(&remote.cache).map_err(failed)?;
+        let entry = cache.entry(&remote.key).map_err(failed)?;
+        let entry = entry.ok_or_else(|| {
+            Cause::image("it was removed from the cache; start the program again")
+        })?;
+        let arriving = Arc::new(Arriving::open(&entry).map_err(failed)?);
+        Ok(Self {
+            cache: Arc::new(cache),
+            parking: Arc::new(ParkingImage::new(Arc::clone(&arriving)).map_err(failed)?),
+            arriving,
+            fetcher: remote.fetcher.clone(),
+            verity: image.verity,
+        })
+    }
+
+    /// A connection about this image to the fetcher. None if none runs.
+    pub(crate) fn attach(&self) -> io::Result<Option<UnixStream>> {
+        brisk_remote::attach(self.cache.fd(), self.arriving.key())
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let files = self.arriving.files().map(AsRawFd::as_raw_fd);
+        files
+            .chain([self.cache.fd().as_raw_fd()])
+            .chain(self.parking.descriptors())
+    }
+
+    /// The image, whose reads wait for what is absent.
+    fn waiting(&self) -> WaitingImage {
+        let place = FetcherPlace::new(Arc::clone(&self.cache), &self.fetcher);
+        WaitingImage::new(Arc::clone(&self.arriving), place, || {})
+    }
+
+    /// The image in `source`, which is `path` for messages, compared with its hash tree if that is asked for.
+    fn image(
+        &self,
+        source: impl ByteSource + Clone + 'static,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> Result<Image, brisk_image::Error> {
+        let Some(verity) = self.verity else {
+            return Image::from_source(source, options);
+        };
+        let found = Image::from_source(source.clone(), options)?;
+        let superblock = found.verity_superblock()?;
+        let superblock = superblock.ok_or_else(|| {
+            brisk_image::Error::of_source(io::Error::other(
+                "the image has no hash tree behind it, but a root hash is given",
+            ))
+        })?;
+        let tree = TreeFile::new(source.clone(), path, superblock);
+        let verified = VerifiedFile::new(source, path, tree, verity.root)?;
+        Image::open_verified(Arc::new(verified), options)
     }
 }
 
@@ -62,22 +166,31 @@ pub(crate) struct OpenImage {
     /// Its place, if that does not exist yet.
     pub(crate) missing: Option<MissingPlace>,
     pub(crate) verified: Option<Arc<VerifiedFile>>,
+    /// Shared by all handles.
+    pub(crate) remote: Option<Arc<OpenRemote>>,
 }
 
 impl OpenImage {
     /// `in_root`: its place is in a root directory that does not exist yet.
     pub(crate) fn open(image: &SessionImage, in_root: bool) -> Result<Self, Cause> {
-        let file = File::open(&image.path).map_err(|e| Cause::io("open the image", e))?;
+        let remote = image.remote.as_ref();
+        let remote = remote.map(|remote| OpenRemote::open(image, remote).map(Arc::new));
+        let remote = remote.transpose()?;
+        let file = match &remote {
+            Some(remote) => remote.arriving.image().try_clone(),
+            None => File::open(&image.path),
+        };
+        let file = file.map_err(|e| Cause::io("open the image", e))?;
         let identity = fstat(&file).map_err(|e| Cause::io("examine the image", e))?;
         let verified = match &image.verity {
-            Some(verity) => {
+            Some(verity) if remote.is_none() => {
                 let file = file.try_clone();
                 let file = file.map_err(|e| Cause::io("hold the image", e))?;
                 let verified = VerifiedFile::open(&image.path, file, Some(image.offset), verity);
                 let failed = |e| Cause::io("verify the image", io::Error::other(e));
                 Some(Arc::new(verified.map_err(failed)?))
             }
-            None => None,
+            _ => None,
         };
         let (at, missing) = match &image.at {
             Some(at) if in_root => (Some(Path::new("/").join(at)), None),
@@ -87,20 +200,33 @@ impl OpenImage {
             }
             None => (None, None),
         };
-        Ok(Self {
-            path: image
-                .path
-                .canonicalize()
-                .map_err(|e| Cause::io("resolve the image's name", e))?,
-            named: std::path::absolute(&image.path)
-                .map_err(|e| Cause::io("resolve the image's name", e))?,
+        let (path, named) = match &remote {
+            Some(_) => (Ok(image.path.clone()), Ok(image.path.clone())),
+            None => (image.path.canonicalize(), std::path::absolute(&image.path)),
+        };
+        let unresolved = |e| Cause::io("resolve the image's name", e);
+        let open = Self {
+            path: path.map_err(unresolved)?,
+            named: named.map_err(unresolved)?,
             identity: FileIdentity::of(&identity),
             file,
             offset: image.offset,
             at,
             missing,
             verified,
-        })
+            remote,
+        };
+        if open.remote.is_some() {
+            // Its server cannot wait for what it needs to begin.
+            open.read()?;
+        }
+        Ok(open)
+    }
+
+    /// Where its server has it from, if it arrives.
+    pub(super) fn arriving(&self) -> Option<Arc<ArrivingSource>> {
+        let remote = self.remote.as_ref()?;
+        Some(Arc::new(ArrivingSource::new(Arc::clone(&remote.parking))))
     }
 
     /// Another handle on the same image.
@@ -115,18 +241,30 @@ impl OpenImage {
             at: self.at.clone(),
             missing: self.missing.clone(),
             verified: self.verified.clone(),
+            remote: self.remote.clone(),
         })
     }
 
-    /// Reads the image's superblock and tables.
+    /// Reads the image's superblock and tables. Of one that arrives, all reads wait.
     pub(super) fn read(&self) -> Result<Image, Cause> {
-        let image = self.try_clone()?.into_image(OpenOptions::new());
+        let options = OpenOptions::new();
+        let image = match &self.remote {
+            Some(remote) => remote.image(
+                Arc::new(remote.waiting()),
+                &self.path,
+                &options.offset(self.offset),
+            ),
+            None => self.try_clone()?.into_image(options),
+        };
         image.map_err(|e| Cause::io("read the image", io::Error::other(e)))
     }
 
-    /// Reads the image, verified if that was asked for.
+    /// Reads the image, verified if that was asked for. No read of one that arrives waits: see [`ParkingImage`].
     pub(crate) fn into_image(self, options: OpenOptions) -> Result<Image, brisk_image::Error> {
         let options = options.offset(self.offset);
+        if let Some(remote) = &self.remote {
+            return remote.image(Arc::clone(&remote.parking), &self.path, &options);
+        }
         match self.verified {
             Some(verified) => Image::open_verified(verified, &options),
             None => {
@@ -138,6 +276,19 @@ impl OpenImage {
 
     /// Adds what distinguishes it from other images, and from the same image that is verified in another way.
     pub(super) fn add_to(&self, key: &mut Key) -> io::Result<()> {
+        if let Some(remote) = &self.remote {
+            // Its file changes as long as it arrives.
+            key.add(remote.cache.path().as_os_str().as_bytes());
+            key.add(remote.arriving.key().as_bytes());
+            key.add_number(self.offset);
+            key.add(
+                remote
+                    .verity
+                    .map_or([0; 32], |verity| *verity.root.as_bytes())
+                    .as_slice(),
+            );
+            return Ok(());
+        }
         key.add_image(&self.file, self.offset)?;
         match &self.verified {
             Some(verified) => key.add(verified.root_hash().as_bytes()),
@@ -149,7 +300,10 @@ impl OpenImage {
     /// The descriptors that it needs.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let verified = self.verified.iter().flat_map(|file| file.descriptors());
-        std::iter::once(self.file.as_raw_fd()).chain(verified.copied())
+        let remote = self.remote.iter().flat_map(|remote| remote.descriptors());
+        std::iter::once(self.file.as_raw_fd())
+            .chain(verified.copied())
+            .chain(remote)
     }
 }
 

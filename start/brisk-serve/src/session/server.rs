@@ -1,6 +1,7 @@
 //! The process that answers the kernel for one image.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -15,9 +16,10 @@ use rustix::thread::gettid;
 
 use super::image_source::ImageSource;
 use super::log::say;
-use super::message::{JOINED, receive, send};
+use super::message::{FETCHER, JOINED, receive, send, send_now};
 use super::recorded_launch::RecordedLaunch;
 use crate::confinement::{Confinement, Files, Role, confine};
+use crate::fuse::parked::Reconnect;
 use crate::fuse::server::serve_image;
 use crate::{FuseConnection, OperationTimes, Percentiles, ServeOptions};
 
@@ -100,6 +102,10 @@ impl ServerTask {
     /// connection when the programs have ended.
     pub(super) fn run(self) -> i32 {
         let socket = Arc::new(self.socket);
+        if let Some(arriving) = &self.options.arriving {
+            // The limits do not allow it later, so the guardian connects if this connection ends.
+            arriving.connected(self.source.attach());
+        }
         let (image, file) = match open(self.source) {
             Ok(opened) => opened,
             Err(why) => {
@@ -115,6 +121,13 @@ impl ServerTask {
         }
         let confinement = confine_server(&file, &self.options);
         drop(file);
+        if let Some(arriving) = &self.options.arriving {
+            let guardian = Arc::clone(&socket);
+            arriving.reconnect_by(Reconnect(Box::new(move || {
+                // Nobody else can do it.
+                send_now(&*guardian, &[FETCHER], &[]).ok();
+            })));
+        }
         let options = Arc::new(self.options);
         let launch = self.launch.map(Arc::new);
         if let Some(fill) = &options.fill {
@@ -198,6 +211,13 @@ fn answer_guardian(
         let Ok(Some(message)) = receive(socket) else {
             return;
         };
+        if message.verb() == FETCHER {
+            let stream = message.descriptors.into_iter().next().map(UnixStream::from);
+            if let Some(arriving) = &options.arriving {
+                arriving.connected(stream);
+            }
+            continue;
+        }
         if message.verb() == JOINED {
             if let Some(fill) = &options.fill {
                 fill.look_again();

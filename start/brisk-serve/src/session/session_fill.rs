@@ -95,17 +95,18 @@ impl ImageFill {
         let all = images.iter().enumerate().map(|(index, image)| {
             let mut candidates = made_packs(fill, image, index == 0)?;
             let launch = match &learned {
-                Some((packs, limit, way)) => {
+                // What arrives in any order is no launch to learn from.
+                Some((packs, limit, way)) if image.remote.is_none() => {
                     let mut key = way.clone();
                     key.add_number(index as u64);
                     let key = key.name();
                     learn(&mut candidates, image, packs, &key, *limit, session)?
                 }
-                None => None,
+                _ => None,
             };
             let fill = match candidates.is_empty() {
                 true => None,
-                false => Some(of_candidates(fill, candidates, index == 0)?),
+                false => Some(of_candidates(fill, candidates, image, index == 0)?),
             };
             Ok(Some(Self { fill, launch }))
         });
@@ -158,6 +159,9 @@ fn made_packs(
     }
     let file = image.file.try_clone();
     let file = file.map_err(|e| Cause::io("hold the image", e))?;
+    if image.remote.is_some() {
+        return Ok(vec![PackCandidate::arriving(image.path.clone(), file)]);
+    }
     let beside = PackCandidate::beside(&image.path, &file, image.offset);
     let behind = PackCandidate::behind(image.path.clone(), file);
     Ok(beside.into_iter().chain([behind]).collect())
@@ -203,9 +207,13 @@ fn learn(
 fn of_candidates(
     asked: &SessionFill,
     candidates: Vec<PackCandidate>,
+    image: &OpenImage,
     first: bool,
 ) -> Result<Fill, Cause> {
     let mut fill = Fill::new(candidates, tell).budget(asked.budget);
+    if let Some(remote) = &image.remote {
+        fill = fill.of_arriving(Arc::clone(&remote.parking));
+    }
     if let Some(threads) = asked.threads {
         fill = fill.threads(threads.get());
     }

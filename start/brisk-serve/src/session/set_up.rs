@@ -264,6 +264,7 @@ impl MountedImage {
         let root = FillRoot::Held(root);
         let mut options = ServeOptions {
             owners,
+            arriving: self.image.arriving(),
             ..ServeOptions::default()
         };
         let apply = |fill: ImageFill| fill.apply(&mut options, root, &self.place);

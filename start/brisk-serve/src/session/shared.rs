@@ -32,7 +32,7 @@ use super::log::say;
 use super::members::{Members, take_guardian_name};
 use super::message::{FAILED, guardian_failed, receive, send_now};
 use super::mount_handle::MountHandle;
-use super::open_image::{OpenImage, SessionImage, mount_directory};
+use super::open_image::{OpenImage, RemoteImage, SessionImage, mount_directory};
 use super::own_limits::take_own_limits;
 use super::process_title::show_images;
 use super::program::Session;
@@ -61,6 +61,8 @@ pub struct SharedMount {
     pub target: PathBuf,
     /// Compares each block with the image's hash tree, as [`SessionImage::verity`] says.
     pub verity: Option<Verity>,
+    /// The image arrives from the network, as [`SessionImage::remote`] says.
+    pub remote: Option<RemoteImage>,
     /// Lets other users in. Root's mounts always do. For other users the system must allow it, with
     /// `user_allow_other` in `/etc/fuse.conf`.
     pub allow_other: bool,
@@ -78,6 +80,7 @@ impl SharedMount {
             offset: 0,
             target: target.into(),
             verity: None,
+            remote: None,
             allow_other: false,
             suid: false,
             dev: false,
@@ -131,6 +134,7 @@ impl SharedMount {
             offset: self.offset,
             at: None,
             verity: self.verity,
+            remote: self.remote.clone(),
         };
         let image = OpenImage::open(&image, false)?;
         let target = mount_directory(&self.target)?;
@@ -433,6 +437,7 @@ impl PendingMount {
                     gid: getegid().as_raw(),
                 },
             },
+            arriving: self.image.arriving(),
             ..ServeOptions::default()
         };
         let apply = |fill: ImageFill| fill.apply(&mut options, root, &self.target);

@@ -18,12 +18,16 @@ use super::profile::{FoundJson, percent};
 use crate::entry::{Entry, NoEntry};
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
+use crate::verify_args::VerifyArgs;
 
 /// Which image to look at, and what to show of it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    #[command(flatten)]
+    verified: VerifyArgs,
 
     #[command(flatten)]
     limits: LimitArgs,
@@ -58,11 +62,12 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 }
 
 fn show(args: &Args) -> anyhow::Result<Answer> {
-    let image = args.image.open_within(args.limits.limits())?;
-    let path = &args.image.image;
-    let file = std::fs::File::open(path).and_then(|file| brisk_io::ByteSource::size(&file));
+    let ImageArgs { image, offset } = &args.image;
+    let image = args
+        .verified
+        .open_within(image, *offset, args.limits.limits())?;
     let info = Info {
-        file_bytes: file.with_context(|| format!("{}: cannot read its length", path.display()))?,
+        file_bytes: image.file_len()?,
         place: image.recorded_place()?,
         entry: Entry::of(&image)?,
         recipe: image.recipe()?,
@@ -74,7 +79,7 @@ fn show(args: &Args) -> anyhow::Result<Answer> {
         json::print(&info.to_json())?;
     } else {
         let mut out = BufWriter::new(io::stdout().lock());
-        writeln!(out, "{}", shown(path))?;
+        writeln!(out, "{}", shown(&args.image.image))?;
         info.print(&mut out)?;
         if args.curve {
             print_curve(&mut out, &info.usage)?;

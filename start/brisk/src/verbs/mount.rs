@@ -8,7 +8,8 @@ use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::say;
 
 use crate::image_args::ImageArgs;
-use crate::verify_args::VerifyArgs;
+use crate::remote_images::whole_file;
+use crate::verify_args::{OpenedImage, VerifyArgs};
 
 /// What to mount, and where.
 #[derive(Debug, clap::Args)]
@@ -60,18 +61,25 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if args.kernel {
         args.verified.refuse_with_kernel(&args.image.image)?;
     }
-    let image = args.verified.open(&args.image.image, args.image.offset)?;
+    let OpenedImage { image, remote } = args
+        .verified
+        .open_to_mount(&args.image.image, args.image.offset)?;
     if args.kernel {
         let mut options = options(&image);
         options.suid = args.suid;
         options.dev = args.dev;
-        let mount = KernelMount::new(&args.image.image, &args.dir, &options)?;
+        let file = match &remote {
+            Some(remote) => whole_file(remote)?,
+            None => args.image.image.clone(),
+        };
+        let mount = KernelMount::new(&file, &args.dir, &options)?;
         args.report(mount.target(), how(mount.backing()));
         return Ok(Answer::Yes);
     }
     let mut mount = SharedMount::new(&args.image.image, &args.dir);
     mount.offset = image.offset();
     mount.verity = image.verified().map(|file| file.verity());
+    mount.remote = remote.map(|remote| remote.remote);
     mount.allow_other = args.allow_other;
     mount.suid = args.suid;
     mount.dev = args.dev;

@@ -20,6 +20,7 @@ use brisk_launch::{
     LeftAlone, Observe, Observed, ObservedLaunch, PlainLaunch, Replay, StartPlan, gives_rights,
     leave_first_process,
 };
+use brisk_remote::RemoteUrl;
 use brisk_serve::{
     Launch, MissingPlace, Notice, RootedLaunch, SeenBy, Session, SessionFill, SessionImage, Trace,
     sessions,
@@ -43,8 +44,9 @@ use crate::launch_name;
 use crate::path_hint::{HintedError, with_program};
 use crate::program_links::{next_in_path, own_arguments};
 use crate::recorded_place::{recorded_place, tell_made, tell_made_of};
+use crate::remote_images::{OpenedRemote, whole_file};
 use crate::surroundings::SurroundingsArgs;
-use crate::verify_args::VerifyArgs;
+use crate::verify_args::{OpenedImage, VerifyArgs};
 
 /// How many files an audit shows, the worst first.
 const WORST: usize = 20;
@@ -280,6 +282,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 /// An open image, and how its program is started.
 struct LocatedImage {
     image: Image,
+    /// Where it arrives, if it is on the network.
+    remote: Option<OpenedRemote>,
     /// The place that it records for its mount.
     recorded: Option<PathBuf>,
     start: Start,
@@ -288,7 +292,8 @@ struct LocatedImage {
 impl LocatedImage {
     fn of(args: &Args) -> anyhow::Result<Self> {
         // This starts no thread: a process can enter a namespace only while it has one thread.
-        let image = args.verified.open(args.image(), args.offset)?;
+        let OpenedImage { image, remote } =
+            args.verified.open_to_mount(args.image(), args.offset)?;
         let root = args.surroundings.root;
         let mut start = match args.command.is_empty() {
             true => {
@@ -321,6 +326,7 @@ impl LocatedImage {
         start.directory = args.chdir.clone().or(start.directory);
         Ok(Self {
             image,
+            remote,
             recorded,
             start,
         })
@@ -355,7 +361,7 @@ pub fn start(args: &Args) -> anyhow::Result<Answer> {
     let Some(image) = &args.image else {
         return run_where_it_is(args);
     };
-    if image.is_dir() {
+    if !RemoteUrl::is_url(image.as_os_str()) && image.is_dir() {
         return run_directory(args, image);
     }
     let located = args.locate(image)?;
@@ -366,7 +372,7 @@ pub fn start(args: &Args) -> anyhow::Result<Answer> {
             .as_ref()
             .map(|profile| replay::open_background(profile))
             .transpose()?;
-        launch(args, &located).exec_after(|place| {
+        launch(args, &located)?.exec_after(|place| {
             if let Some(mut background) = profile {
                 arrange(&mut background, args, place);
                 start_or_warn(background);
@@ -873,13 +879,17 @@ impl Args {
     }
 }
 
-fn launch(args: &Args, located: &LocatedImage) -> Launch {
-    let mut launch = Launch::new(args.image(), located.start.command.clone());
+fn launch(args: &Args, located: &LocatedImage) -> anyhow::Result<Launch> {
+    let file = match &located.remote {
+        Some(remote) => whole_file(remote)?,
+        None => args.image().to_owned(),
+    };
+    let mut launch = Launch::new(file, located.start.command.clone());
     launch.at = located.at(args);
     launch.directory.clone_from(&located.start.directory);
     launch.variables.clone_from(&located.start.variables);
     launch.options = mount::options(&located.image);
-    launch
+    Ok(launch)
 }
 
 fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
@@ -890,10 +900,11 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
     first.offset = image.offset();
     first.verity = image.verified().map(|file| file.verity());
     first.at = located.at(args);
+    first.remote = located.remote.as_ref().map(|remote| remote.remote.clone());
     let mut session = Session::new(first, located.start.command.clone());
     session.with = args
         .surroundings
-        .with(|path| args.verified.open(path, None))?;
+        .with(|path| args.verified.open_to_mount(path, None))?;
     session.root = located.start.root;
     session.binds.clone_from(&args.surroundings.bind);
     session.writable = args.writable.is_some();

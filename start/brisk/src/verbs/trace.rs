@@ -24,6 +24,7 @@ use crate::progress::Progress;
 use crate::readiness::parse_readiness;
 use crate::recorded_place::{recorded_place, tell_made_of};
 use crate::surroundings::SurroundingsArgs;
+use crate::verify_args::OpenedImage;
 
 /// What to record.
 #[derive(Debug, clap::Args)]
@@ -173,7 +174,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             of_session
         });
     served.trees.clone_from(&args.trees);
-    served.with = args.surroundings.with(|path| open_image(path, None))?;
+    served.with = args.surroundings.with(|path| {
+        let image = open_image(path, None)?;
+        Ok(OpenedImage {
+            image,
+            remote: None,
+        })
+    })?;
     served.root = started.root;
     served.binds.clone_from(&args.surroundings.bind);
     served.writable = args.writable;

@@ -1,6 +1,7 @@
 //! An image of a session, and the server that answers for it.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use super::supervisor::{Reason, Remedy, Supervisor};
 use crate::session::image_source::ImageSource;
 use crate::session::log::say;
-use crate::session::message::{JOINED, Message, receive, send_now};
+use crate::session::message::{FETCHER, JOINED, Message, receive, send_now};
 use crate::session::mount_handle::MountHandle;
 use crate::session::recorded_launch::RecordedLaunch;
 use crate::session::server::Server;
@@ -128,6 +129,15 @@ impl GuardedImage {
         // A server that is stopped reads nothing, and one that is dead will be replaced by one that does not fill.
         if let (Some(_), Some(server)) = (&self.options.fill, &self.servers.current) {
             send_now(&server.socket, &[JOINED], &[]).ok();
+        }
+    }
+
+    /// Gives the server another connection to the fetcher, because it may make none itself.
+    pub(super) fn connect_fetcher(&self) {
+        let stream = self.source.attach();
+        let stream: Vec<_> = stream.iter().map(AsFd::as_fd).collect();
+        if let Some(server) = &self.servers.current {
+            send_now(&server.socket, &[FETCHER], &stream).ok();
         }
     }
 

@@ -17,7 +17,7 @@ use super::supervisor::{Reason, Remedy};
 use super::watchdog::{self, AfterEnd, Watchdog};
 use crate::confinement::{Files, Role, confine, confine_caller_of_fusermount};
 use crate::session::log::say;
-use crate::session::message::{Message, receive, receive_now};
+use crate::session::message::{FETCHER, Message, receive, receive_now};
 use crate::session::recorded_launch::RecordedLaunch;
 use crate::session::server::{Server, ServerTask};
 
@@ -54,6 +54,9 @@ impl State {
                 launch.note_fill(ahead, own);
             }
             return;
+        }
+        if verb == FETCHER {
+            return image.connect_fetcher();
         }
         let servers = &mut image.servers;
         match (verb, field, &mut servers.current) {

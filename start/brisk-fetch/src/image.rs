@@ -1,0 +1,612 @@
+//! An image that arrives: its files, what is wanted of it, and the requests for that.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use brisk_http::CacheBody;
+use brisk_remote::{
+    About, Background, Class, Descriptor, Entry, OpenOptions, Presence, RemoteUrl, Schedule, UNIT,
+    digits, now, open_own,
+};
+use http::Response;
+use sha2::{Digest, Sha256};
+use tokio::sync::{Notify, watch};
+use tokio::task::spawn_local;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::answer::{Judged, judge, validator_of};
+use crate::origin::{Origin, Part, next_piece};
+
+/// The first and the longest pause after a request that failed. It doubles each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A request that brings fewer bytes than this in this time is given up, and sent again.
+const LEAST: u64 = 16 << 10;
+const LEAST_IN: Duration = Duration::from_secs(10);
+
+/// The rest arrives when nobody has waited for so long.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// How often what is known of the image is written.
+const SAVE: Duration = Duration::from_secs(2);
+
+/// How long an answer that something will never come counts. Then the server is asked again.
+const NEVER: Duration = Duration::from_secs(1);
+
+/// An image that arrives.
+pub struct Image {
+    url: RemoteUrl,
+    origin: Rc<Origin>,
+    entry: RefCell<Entry>,
+    file: File,
+    map: File,
+    presence: Presence,
+    options: RefCell<OpenOptions>,
+    schedule: RefCell<Schedule>,
+    /// When the last bytes came, or the first were wanted.
+    progress: Cell<Instant>,
+    /// When a program last waited.
+    waited: Cell<Instant>,
+    /// Why nothing comes at the moment.
+    problem: RefCell<Option<String>>,
+    /// Why nothing will ever come, and since when.
+    never: RefCell<Option<(Instant, String)>>,
+    /// No request is sent before this.
+    not_before: Cell<Instant>,
+    pause: Cell<Duration>,
+    /// The server has no ranges, so one request brings everything.
+    has_no_ranges: Cell<bool>,
+    /// Bytes that may come now for what nobody waits for, if that is limited, and when that was counted.
+    allowance: Cell<(f64, Instant)>,
+    work: Notify,
+    news: watch::Sender<u64>,
+    busy_since: Cell<Option<Instant>>,
+    is_checked: Cell<bool>,
+}
+
+impl Image {
+    /// The image of this entry, of which some may be there.
+    pub fn open(
+        entry: Entry,
+        url: RemoteUrl,
+        origin: Rc<Origin>,
+        options: OpenOptions,
+    ) -> io::Result<Rc<Self>> {
+        let file = entry.open_image().map_err(io::Error::other)?;
+        let map = open_own(&entry.map_path(), false)?;
+        let presence = Presence::nothing(entry.about.len);
+        // After a crash of the system, the map may say of bytes that they are there which the disk never got. A hash tree tells,
+        // and without one they are fetched again.
+        let is_sure = entry.about.root.is_some() || entry.about.boot == boot();
+        match is_sure {
+            true => {
+                let mut bytes =
+                    vec![0; usize::try_from(Presence::map_len(entry.about.len)).unwrap_or(0)];
+                let read = read_up_to(&map, &mut bytes)?;
+                presence.take_map(0, bytes.get(..read).unwrap_or(&[]));
+            }
+            false => map.set_len(0)?,
+        }
+        let now = Instant::now();
+        let image = Rc::new(Self {
+            url,
+            origin,
+            entry: RefCell::new(entry),
+            file,
+            map,
+            presence,
+            options: RefCell::new(options),
+            schedule: RefCell::default(),
+            progress: Cell::new(now),
+            waited: Cell::new(now),
+            problem: RefCell::default(),
+            never: RefCell::default(),
+            not_before: Cell::new(now),
+            pause: Cell::new(FIRST_PAUSE),
+            has_no_ranges: Cell::new(false),
+            allowance: Cell::new((0.0, now)),
+            work: Notify::new(),
+            news: watch::Sender::new(0),
+            busy_since: Cell::new(None),
+            is_checked: Cell::new(false),
+        });
+        {
+            let mut entry = image.entry.borrow_mut();
+            entry.about.boot = boot();
+            entry.about.used = brisk_remote::now();
+        }
+        image.save();
+        spawn_local(Rc::clone(&image).pump());
+        spawn_local(Rc::clone(&image).keep_account());
+        Ok(image)
+    }
+
+    /// What a user wants now.
+    pub fn set_options(&self, options: OpenOptions) {
+        let mut entry = self.entry.borrow_mut();
+        entry.about.used = now();
+        *self.options.borrow_mut() = options;
+        self.work.notify_one();
+    }
+
+    /// What the publisher says of the image decides what is asked for first.
+    pub fn plan(&self, descriptor: &Descriptor) {
+        let len = self.presence.len();
+        let mut schedule = self.schedule.borrow_mut();
+        let tree = descriptor.hash_tree.unwrap_or(len);
+        let frames = descriptor.frames.clone().unwrap_or(tree..tree);
+        // What stands together is asked for together.
+        schedule.want(Class::Tables, descriptor.tables..frames.start);
+        schedule.want(Class::Tables, frames.end..len);
+        schedule.want(Class::Tables, 0..UNIT);
+        schedule.want(Class::Pack, frames);
+        self.work.notify_one();
+    }
+
+    /// Somebody wants bytes.
+    pub fn want(&self, class: Class, bytes: Range<u64>) {
+        let bytes = bytes.start..bytes.end.min(self.presence.len());
+        if self.presence.has(&bytes) {
+            return;
+        }
+        if class == Class::Miss {
+            self.waited.set(Instant::now());
+        }
+        let is_old = self
+            .never
+            .borrow()
+            .as_ref()
+            .is_some_and(|(since, _)| since.elapsed() > NEVER);
+        if is_old {
+            *self.never.borrow_mut() = None;
+            self.not_before.set(Instant::now());
+        }
+        if !self.schedule.borrow().is_busy() && self.problem.borrow().is_none() {
+            // Nothing was wanted for a while, so nothing has failed to come.
+            self.progress.set(Instant::now());
+        }
+        self.schedule.borrow_mut().want(class, bytes);
+        self.work.notify_one();
+    }
+
+    /// Bytes are wrong, and are asked for again.
+    pub fn renew(&self, bytes: Range<u64>) {
+        let bytes = self.presence.whole_units(&bytes);
+        self.presence.clear(&bytes);
+        if self.write_map(&bytes).is_err() {
+            eprintln!("{}: the map cannot be written", self.url);
+        }
+        self.want(Class::Miss, bytes);
+    }
+
+    /// Whether bytes are there.
+    pub fn has(&self, bytes: &Range<u64>) -> bool {
+        self.presence.has(bytes)
+    }
+
+    /// Why bytes that were wanted at `since` do not come. None if they may still come.
+    pub fn failure(&self, since: Instant) -> Option<String> {
+        if let Some((_, why)) = &*self.never.borrow() {
+            return Some(format!("{}: {why}", self.url));
+        }
+        let wait = Duration::from_secs(self.options.borrow().wait);
+        let last = self.progress.get().max(since);
+        let problem = self.problem.borrow();
+        (last.elapsed() >= wait).then(|| {
+            let why = problem.as_deref().unwrap_or("the server sends nothing");
+            format!(
+                "{}: nothing has come for {} s: {why}",
+                self.url,
+                wait.as_secs()
+            )
+        })
+    }
+
+    /// Tells when something has come, or does not come.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// Somebody has waited so long.
+    pub fn note_wait(&self, time: Duration) {
+        let mut entry = self.entry.borrow_mut();
+        entry.about.counts.waits += 1;
+        entry.about.counts.waited_ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    }
+
+    /// Whether a request is under way or about to be sent.
+    pub fn is_at_work(&self) -> bool {
+        self.schedule.borrow().is_busy()
+    }
+
+    /// Writes what is known of the image.
+    pub fn save(&self) {
+        // An entry that somebody has removed must not come back.
+        let entry = self.entry.borrow();
+        if entry.map_path().exists() || entry.about.is_complete {
+            let mut entry = entry.clone();
+            // Others may have changed this.
+            if let Ok(Some(text)) = std::fs::read(entry.path.join("about")).map(Some)
+                && let Ok(about) = brisk_remote::parse_line::<About>(&text)
+            {
+                entry.about.is_pinned = about.is_pinned;
+            }
+            if let Err(e) = entry.save() {
+                eprintln!("{}: {e}", self.url);
+            }
+        }
+    }
+
+    async fn keep_account(self: Rc<Self>) {
+        let mut saved = About::default();
+        loop {
+            sleep(SAVE).await;
+            let about = self.entry.borrow().about.clone();
+            if about != saved {
+                self.save();
+                saved = about;
+            }
+            // Who waits looks whether it is too late.
+            self.news.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// Sends what is to be sent, for ever.
+    async fn pump(self: Rc<Self>) {
+        loop {
+            self.start_requests();
+            if self.presence.is_complete() && !self.is_checked.replace(true) {
+                self.finish().await;
+            }
+            let next = self
+                .not_before
+                .get()
+                .max(Instant::now() + Duration::from_millis(1));
+            let idle = self
+                .idle_at()
+                .unwrap_or(next + Duration::from_secs(3600))
+                .max(next);
+            let wake = match self.not_before.get() > Instant::now() {
+                true => next,
+                false => idle,
+            };
+            tokio::select! {
+                () = self.work.notified() => {}
+                () = sleep_until(wake) => {}
+            }
+        }
+    }
+
+    /// When the rest may be wanted. None if never, or if it is wanted already.
+    fn idle_at(&self) -> Option<Instant> {
+        if self.presence.is_complete()
+            || self.never.borrow().is_some()
+            || self.schedule.borrow().wants_before(Class::Rest)
+        {
+            return None;
+        }
+        match self.options.borrow().background {
+            Background::Never => None,
+            Background::Full => Some(Instant::now()),
+            Background::Idle => Some(self.waited.get() + IDLE),
+        }
+    }
+
+    fn start_requests(self: &Rc<Self>) {
+        if Instant::now() < self.not_before.get() || self.never.borrow().is_some() {
+            return;
+        }
+        if self.idle_at().is_some_and(|at| at <= Instant::now()) {
+            self.schedule
+                .borrow_mut()
+                .want(Class::Rest, 0..self.presence.len());
+        }
+        loop {
+            if self.has_no_ranges.get() && self.schedule.borrow().is_busy() {
+                return;
+            }
+            let Some(request) = self.schedule.borrow_mut().next(&self.presence) else {
+                return;
+            };
+            if self.busy_since.get().is_none() {
+                self.busy_since.set(Some(Instant::now()));
+            }
+            let image = Rc::clone(self);
+            spawn_local(async move {
+                let result = image.fetch(request.id, request.bytes, request.class).await;
+                image.note_end(request.id, result);
+            });
+        }
+    }
+
+    /// Takes what follows in an answer: these bytes of the file.
+    pub fn take(self: &Rc<Self>, part: Range<u64>, response: Response<CacheBody>) {
+        let id = self
+            .schedule
+            .borrow_mut()
+            .adopt(Class::Tables, part.clone());
+        self.entry.borrow_mut().about.counts.requests += 1;
+        let image = Rc::clone(self);
+        spawn_local(async move {
+            let result = image.receive(id, part, response).await;
+            image.note_end(id, result);
+        });
+    }
+
+    fn note_end(&self, id: u64, result: Result<(), Fault>) {
+        self.schedule.borrow_mut().ended(id);
+        if !self.schedule.borrow().is_busy()
+            && let Some(since) = self.busy_since.take()
+        {
+            let busy = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            self.entry.borrow_mut().about.counts.busy_ms += busy;
+        }
+        match result {
+            Ok(()) => {}
+            Err(Fault::Later(why, after)) => {
+                let pause = after.unwrap_or(self.pause.get());
+                self.pause.set((self.pause.get() * 2).min(LONGEST_PAUSE));
+                self.not_before
+                    .set(self.not_before.get().max(Instant::now() + pause));
+                *self.problem.borrow_mut() = Some(why);
+            }
+            Err(Fault::Never(why)) => {
+                *self.never.borrow_mut() = Some((Instant::now(), why));
+                self.schedule.borrow_mut().drop_all();
+            }
+        }
+        self.work.notify_one();
+        self.news.send_modify(|n| *n += 1);
+    }
+
+    /// Sends a request, and writes what comes.
+    async fn fetch(&self, id: u64, bytes: Range<u64>, class: Class) -> Result<(), Fault> {
+        if class > Class::Pack {
+            self.respect_limit(bytes.end - bytes.start).await;
+        }
+        let validator = self.entry.borrow().about.validator.clone();
+        self.entry.borrow_mut().about.counts.requests += 1;
+        let part = Part::Bytes(bytes.clone());
+        let response = self
+            .origin
+            .part(&self.url, &part, validator.as_deref())
+            .await;
+        let response = response.map_err(|why| Fault::Later(why, None))?;
+        let judged = judge(
+            response.status(),
+            response.headers(),
+            &bytes,
+            Some(self.presence.len()),
+            validator.as_deref(),
+        );
+        if validator.is_none() {
+            self.entry.borrow_mut().about.validator = validator_of(response.headers());
+        }
+        let part = match judged {
+            Judged::Part(part) => part,
+            Judged::Whole => {
+                self.has_no_ranges.set(true);
+                let all = 0..self.presence.len();
+                self.schedule.borrow_mut().extend(id, all.clone());
+                all
+            }
+            Judged::Later(why, after) => return Err(Fault::Later(why, after)),
+            Judged::Changed(why) => {
+                return Err(Fault::Never(format!(
+                    "{why}; brisk run --refresh URL starts from the new one"
+                )));
+            }
+            Judged::Never(why) => return Err(Fault::Never(why)),
+        };
+        self.receive(id, part, response).await
+    }
+
+    /// Waits until so many bytes may come for what nobody waits for.
+    async fn respect_limit(&self, bytes: u64) {
+        let Some(rate) = self.options.borrow().limit_rate.filter(|rate| *rate > 0) else {
+            return;
+        };
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a rate needs no more than 52 bits"
+        )]
+        let (rate, bytes) = (rate as f64, bytes as f64);
+        let (left, since) = self.allowance.get();
+        let left = (left + since.elapsed().as_secs_f64() * rate).min(rate) - bytes;
+        self.allowance.set((left, Instant::now()));
+        if left < 0.0 {
+            sleep(Duration::from_secs_f64(-left / rate)).await;
+        }
+    }
+
+    async fn receive(
+        &self,
+        id: u64,
+        part: Range<u64>,
+        response: Response<CacheBody>,
+    ) -> Result<(), Fault> {
+        let mut body = response.into_body();
+        let mut at = part.start;
+        // Bytes of a unit that is not whole yet.
+        let mut unwritten: Vec<u8> = Vec::new();
+        let mut measured = (Instant::now(), at);
+        loop {
+            let Some(end) = self.schedule.borrow_mut().arrived(id, at) else {
+                return Ok(());
+            };
+            if at >= end {
+                // A program waits for what follows, and another request brings that.
+                return Ok(());
+            }
+            let piece = timeout(LEAST_IN, next_piece(&mut body)).await;
+            let Ok(piece) = piece else {
+                return Err(Fault::Later(
+                    "the server has stopped in the middle of an answer".into(),
+                    None,
+                ));
+            };
+            let Some(piece) = piece else {
+                break;
+            };
+            let piece = piece.map_err(|why| Fault::Later(why, None))?;
+            if piece.len() as u64 > part.end.saturating_sub(at) {
+                return Err(Fault::Never(
+                    "the server sends more bytes than it said".into(),
+                ));
+            }
+            let now = Instant::now();
+            self.progress.set(now);
+            self.pause.set(FIRST_PAUSE);
+            *self.problem.borrow_mut() = None;
+            self.entry.borrow_mut().about.counts.bytes += piece.len() as u64;
+            at += piece.len() as u64;
+            unwritten.extend_from_slice(&piece);
+            self.write_whole_units(&mut unwritten, at)?;
+            if now - measured.0 > LEAST_IN {
+                if at - measured.1 < LEAST && at < part.end {
+                    return Err(Fault::Later("the server sends too slowly".into(), None));
+                }
+                measured = (now, at);
+            }
+        }
+        match at < part.end {
+            true => Err(Fault::Later(
+                format!(
+                    "the answer ended after {} of {} bytes",
+                    at - part.start,
+                    part.end - part.start
+                ),
+                None,
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes what is whole of `unwritten`, which ends at byte `at`, and leaves the rest.
+    fn write_whole_units(&self, unwritten: &mut Vec<u8>, at: u64) -> Result<(), Fault> {
+        let is_end = at >= self.presence.len();
+        let start = at - unwritten.len() as u64;
+        let whole = match is_end {
+            true => unwritten.len(),
+            false => unwritten.len() - usize::try_from(at % UNIT).unwrap_or(0).min(unwritten.len()),
+        };
+        if whole == 0 {
+            return Ok(());
+        }
+        let failed = |e: io::Error| {
+            let full =
+                e.kind() == io::ErrorKind::StorageFull || e.kind() == io::ErrorKind::QuotaExceeded;
+            let advice = if full {
+                "; free some space, or brisk remote gc"
+            } else {
+                ""
+            };
+            Fault::Later(
+                format!("what has come cannot be written: {e}{advice}"),
+                Some(LONGEST_PAUSE),
+            )
+        };
+        let bytes = unwritten.get(..whole).unwrap_or(&[]);
+        self.file.write_all_at(bytes, start).map_err(failed)?;
+        let written = start..start + whole as u64;
+        self.presence.set(&written);
+        self.write_map(&written).map_err(failed)?;
+        unwritten.drain(..whole);
+        self.news.send_modify(|n| *n += 1);
+        Ok(())
+    }
+
+    fn write_map(&self, bytes: &Range<u64>) -> io::Result<()> {
+        let range = self.presence.map_range(bytes);
+        self.map
+            .write_all_at(&self.presence.map_bytes(&range), range.start)
+    }
+
+    /// All bytes are there: compares them with the digest that the file should have. Then it is an ordinary file.
+    async fn finish(&self) {
+        let file = match self.file.try_clone() {
+            Ok(file) => file,
+            Err(e) => return eprintln!("{}: {e}", self.url),
+        };
+        let len = self.presence.len();
+        let digest = tokio::task::spawn_blocking(move || sha256_of(&file, len)).await;
+        let digest = match digest {
+            Ok(Ok(digest)) => digest,
+            Ok(Err(e)) => return eprintln!("{}: the image cannot be read back: {e}", self.url),
+            Err(e) => return eprintln!("{}: {e}", self.url),
+        };
+        let wanted = self.entry.borrow().about.sha256.clone();
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != digest) {
+            let why = format!(
+                "the whole image has the SHA-256 {digest}, and its .remote file says {wanted}; it was dropped from the cache"
+            );
+            eprintln!("{}: {why}", self.url);
+            self.presence.clear(&(0..len));
+            self.map.set_len(0).ok();
+            *self.never.borrow_mut() = Some((Instant::now(), why));
+            self.schedule.borrow_mut().drop_all();
+            self.is_checked.set(false);
+            return self.news.send_modify(|n| *n += 1);
+        }
+        {
+            let mut entry = self.entry.borrow_mut();
+            entry.about.sha256 = Some(digest);
+            entry.about.is_complete = true;
+        }
+        // What is complete is believed after a crash of the system.
+        if let Err(e) = self.file.sync_data() {
+            self.entry.borrow_mut().about.is_complete = false;
+            return eprintln!("{}: {e}", self.url);
+        }
+        self.save();
+        // Those who read it have it open.
+        std::fs::remove_file(self.entry.borrow().map_path()).ok();
+    }
+}
+
+/// Why a request brought less than it should.
+pub enum Fault {
+    /// Another one may bring it, after this time if the server says one.
+    Later(String, Option<Duration>),
+    Never(String),
+}
+
+fn sha256_of(file: &File, len: u64) -> io::Result<String> {
+    rustix::process::nice(19).ok();
+    let mut hasher = Sha256::new();
+    let mut buf = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < len {
+        let n = usize::try_from(len - at)
+            .unwrap_or(usize::MAX)
+            .min(buf.len());
+        let part = &mut buf[..n];
+        file.read_exact_at(part, at)?;
+        hasher.update(&*part);
+        at += n as u64;
+    }
+    Ok(digits(&hasher.finalize()))
+}
+
+fn read_up_to(file: &File, buf: &mut [u8]) -> io::Result<usize> {
+    let mut have = 0;
+    while have < buf.len() {
+        match file.read_at(&mut buf[have..], have as u64)? {
+            0 => break,
+            n => have += n,
+        }
+    }
+    Ok(have)
+}
+
+/// The boot of the system.
+fn boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map(|id| id.trim().to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,74 @@
+//! Credentials in `~/.netrc`, as ftp(1) and curl read them.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+
+use data_encoding::BASE64;
+
+/// The most bytes that are read of it.
+const MOST: u64 = 1 << 20;
+
+/// The value of `Authorization` for a host. None if the file names no user for it.
+pub fn authorization(host: &str) -> Option<String> {
+    let path = match env::var_os("NETRC") {
+        Some(path) => PathBuf::from(path),
+        None => PathBuf::from(env::var_os("HOME")?).join(".netrc"),
+    };
+    if fs::metadata(&path).ok()?.len() > MOST {
+        return None;
+    }
+    let (login, password) = login(&fs::read_to_string(path).ok()?, host)?;
+    let pair = format!("{login}:{password}");
+    Some(format!("Basic {}", BASE64.encode(pair.as_bytes())))
+}
+
+/// User and password for a host: of its own `machine`, or else of `default`.
+fn login(text: &str, host: &str) -> Option<(String, String)> {
+    let mut words = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .flat_map(str::split_whitespace);
+    let (mut is_ours, mut login, mut password) = (false, None, None);
+    while let Some(word) = words.next() {
+        match word {
+            "machine" | "default" => {
+                if is_ours && login.is_some() {
+                    break;
+                }
+                is_ours = word == "default"
+                    || words
+                        .next()
+                        .is_some_and(|name| name.eq_ignore_ascii_case(host));
+            }
+            "login" if is_ours => login = words.next(),
+            "password" if is_ours => password = words.next(),
+            "login" | "password" | "account" => drop(words.next()),
+            // A macro goes on up to an empty line, which is lost here. Nothing in it is of use.
+            "macdef" => break,
+            _ => {}
+        }
+    }
+    Some((login?.to_owned(), password.unwrap_or("").to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_its_own_user() {
+        let text = "# machine a login no\nmachine a.example login alice password p1\n  machine b.example\n\tlogin bob\n\tpassword p2\n\
+                    default login anonymous password x";
+        for (host, found) in [
+            ("a.example", ("alice", "p1")),
+            ("B.example", ("bob", "p2")),
+            ("c.example", ("anonymous", "x")),
+        ] {
+            let (login, password) = login(text, host).expect("there");
+            assert_eq!((&*login, &*password), found, "{host}");
+        }
+        assert_eq!(login("machine a login x password y", "b"), None);
+        assert_eq!(login("machine a password y", "a"), None);
+    }
+}

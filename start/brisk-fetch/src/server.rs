@@ -1,0 +1,481 @@
+//! Answers the programs that read images.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::os::unix::net::UnixListener as StdListener;
+use std::rc::Rc;
+use std::time::Duration;
+
+use brisk_http::CacheBody;
+use brisk_remote::{
+    About, Ask, Class, Descriptor, MOST_LINE, OpenOptions, Opened, RemoteCache, RemoteUrl,
+    Resolved, Tell, is_digest, key_of_root, key_of_url, now, parse_line,
+};
+use http::Response;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, sleep};
+
+use crate::answer::{Judged, judge, total_len, validator_of};
+use crate::confine::confine;
+use crate::image::Image;
+use crate::origin::{Document, Origin, Part};
+use crate::supervisor::duplicate;
+
+/// How many bytes at the end of a file are asked for first if nothing is known of it.
+const TAIL: u64 = 64 << 10;
+
+/// The fetcher ends when nobody has needed it for so long.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// How often a name is asked for, in a row.
+const TRIES: u32 = 4;
+
+struct Server {
+    cache: RemoteCache,
+    origin: Rc<Origin>,
+    images: RefCell<HashMap<String, Rc<Image>>>,
+    connections: RefCell<usize>,
+    used: RefCell<Instant>,
+}
+
+/// Answers until nobody has needed it for a minute.
+pub fn run(cache: &RemoteCache, listener: &StdListener) -> io::Result<()> {
+    let cache = RemoteCache::at(cache.path()).map_err(io::Error::other)?;
+    std::fs::create_dir_all(cache.path().join("http"))?;
+    confine(cache.path());
+    let listener = StdListener::from(duplicate(listener)?);
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .build()?;
+    let local = LocalSet::new();
+    let result = local.block_on(&runtime, serve(cache, listener));
+    // A look-up of a name that hangs must not keep the process.
+    runtime.shutdown_background();
+    if let Err(e) = &result {
+        eprintln!("{e}");
+    }
+    result
+}
+
+async fn serve(cache: RemoteCache, listener: StdListener) -> io::Result<()> {
+    let origin = Rc::new(Origin::new(&cache.path().join("http"))?);
+    let listener = UnixListener::from_std(listener)?;
+    let server = Rc::new(Server {
+        cache,
+        origin,
+        images: RefCell::default(),
+        connections: RefCell::new(0),
+        used: RefCell::new(Instant::now()),
+    });
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    *server.connections.borrow_mut() += 1;
+                    let server = Rc::clone(&server);
+                    spawn_local(async move {
+                        // A program may end at any time.
+                        let is_over = |e: &io::Error| matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
+                        if let Err(e) = server.answer(stream).await.map_err(|e| if is_over(&e) { None } else { Some(e) })
+                            && let Some(e) = e
+                        {
+                            eprintln!("a program: {e}");
+                        }
+                        *server.connections.borrow_mut() -= 1;
+                        *server.used.borrow_mut() = Instant::now();
+                    });
+                }
+                Err(e) => {
+                    eprintln!("nobody can connect: {e}");
+                    sleep(Duration::from_millis(100)).await;
+                }
+            },
+            () = sleep(Duration::from_secs(5)) => {
+                if server.is_over() {
+                    server.images.borrow().values().for_each(|image| image.save());
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that a program has wanted.
+struct Wanted {
+    bytes: Range<u64>,
+    class: Class,
+    since: Instant,
+}
+
+impl Server {
+    fn is_over(&self) -> bool {
+        let at_work = self
+            .images
+            .borrow()
+            .values()
+            .any(|image| image.is_at_work());
+        *self.connections.borrow() == 0 && !at_work && self.used.borrow().elapsed() > LINGER
+    }
+
+    async fn answer(self: &Rc<Self>, stream: UnixStream) -> io::Result<()> {
+        let (read, mut write) = stream.into_split();
+        let mut read = BufReader::new(read);
+        let mut image: Option<Rc<Image>> = None;
+        let mut wanted: Vec<Wanted> = Vec::new();
+        let mut news = None;
+        let mut line = Vec::new();
+        loop {
+            let heard = async {
+                match &mut news {
+                    Some(news) if !wanted.is_empty() => {
+                        let news: &mut tokio::sync::watch::Receiver<u64> = news;
+                        news.changed().await.ok();
+                    }
+                    _ => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                read = read_line(&mut read, &mut line) => {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                    let ask: Ask = parse_line(&std::mem::take(&mut line))?;
+                    match ask {
+                        Ask::Want { start, end, class } => {
+                            if let Some(image) = &image {
+                                image.want(class, start..end);
+                                wanted.push(Wanted { bytes: start..end, class, since: Instant::now() });
+                            }
+                        }
+                        Ask::Renew { start, end } => {
+                            if let Some(image) = &image {
+                                image.renew(start..end);
+                            }
+                        }
+                        other => match self.serve(other).await {
+                            Ok(Served::Told(tell)) => send(&mut write, &tell).await?,
+                            Ok(Served::Image(found, opened)) => {
+                                news = Some(found.news());
+                                image = Some(found);
+                                if let Some(opened) = opened {
+                                    send(&mut write, &Tell::Opened(opened)).await?;
+                                }
+                            }
+                            Ok(Served::Nothing) => {}
+                            Err(why) => send(&mut write, &Tell::Refused { why }).await?,
+                        },
+                    }
+                }
+                () = heard => {}
+            }
+            if let Some(image) = &image {
+                tell_wanted(image, &mut wanted, &mut write).await?;
+            }
+        }
+    }
+
+    async fn serve(self: &Rc<Self>, ask: Ask) -> Result<Served, String> {
+        match ask {
+            Ask::Resolve { url, refresh } => self
+                .resolve(&parse_url(&url)?, refresh)
+                .await
+                .map(|found| Served::Told(Tell::Resolved(found))),
+            Ask::Open {
+                url,
+                resolved,
+                options,
+            } => self.open(&parse_url(&url)?, resolved, options).await,
+            Ask::Attach { key } => self.attach(&key),
+            Ask::Refresh { url } => {
+                let (server, url) = (Rc::clone(self), parse_url(&url)?);
+                spawn_local(async move { server.refresh(&url).await });
+                Ok(Served::Nothing)
+            }
+            Ask::Want { .. } | Ask::Renew { .. } => Ok(Served::Nothing),
+        }
+    }
+
+    /// What the server says of a URL. It is asked several times if it cannot be reached.
+    async fn resolve(&self, url: &RemoteUrl, refresh: bool) -> Result<Resolved, String> {
+        let mut pause = Duration::from_millis(200);
+        let mut last = String::new();
+        for number in 0..TRIES {
+            if number > 0 {
+                sleep(pause).await;
+                pause *= 2;
+            }
+            let (descriptor, signature) = tokio::join!(
+                self.origin.document(url, ".remote", refresh),
+                self.origin.document(url, ".remote.minisig", refresh)
+            );
+            let (descriptor, stale) = match descriptor {
+                Ok(Document::Text { text, stale }) => (Some(text), stale),
+                Ok(Document::Missing) => (None, None),
+                Err(why) => {
+                    last = why;
+                    continue;
+                }
+            };
+            let signature = match signature {
+                Ok(Document::Text { text, .. }) => Some(text),
+                _ => None,
+            };
+            return Ok(Resolved {
+                descriptor,
+                signature,
+                stale,
+            });
+        }
+        Err(last)
+    }
+
+    /// Looks whether there is a newer image under a name, for the next start.
+    async fn refresh(&self, url: &RemoteUrl) {
+        let Ok(found) = self.resolve(url, true).await else {
+            return;
+        };
+        let Ok(Some(entry)) = self.cache.known(url) else {
+            return;
+        };
+        let known = entry
+            .described()
+            .ok()
+            .and_then(|(descriptor, _)| descriptor);
+        if found.descriptor.is_some() && found.descriptor != known && found.stale.is_none() {
+            self.cache
+                .note_newer(url)
+                .unwrap_or_else(|e| eprintln!("{url}: {e}"));
+        }
+    }
+
+    async fn open(
+        self: &Rc<Self>,
+        url: &RemoteUrl,
+        resolved: Resolved,
+        options: OpenOptions,
+    ) -> Result<Served, String> {
+        let descriptor = resolved
+            .descriptor
+            .as_deref()
+            .map(Descriptor::parse)
+            .transpose()
+            .map_err(|e| e.to_string())?;
+        if options.root.as_deref().is_some_and(|root| !is_digest(root)) {
+            return Err("the root hash is not a digest".into());
+        }
+        let mut about = About {
+            url: url.as_str().to_owned(),
+            is_vouched: options.root.is_some(),
+            root: options.root.clone(),
+            used: now(),
+            ..About::default()
+        };
+        let (key, first) = match (&descriptor, &options.root) {
+            (Some(descriptor), root) => {
+                about.len = descriptor.file_bytes;
+                about.root = root.clone().or_else(|| descriptor.root_hash.clone());
+                about.sha256 = Some(descriptor.sha256.clone());
+                let key = match root {
+                    Some(root) => key_of_root(root),
+                    None => key_of_url(url, &descriptor.sha256),
+                };
+                (key, None)
+            }
+            (None, root) => {
+                let known = root.as_deref().map(key_of_root);
+                match known.filter(|key| self.cache.entry(key).is_ok_and(|entry| entry.is_some())) {
+                    Some(key) => (key, None),
+                    None => self.probe(url, root.as_deref(), &mut about).await?,
+                }
+            }
+        };
+        let entry = self.cache.make(&key, &about).map_err(|e| e.to_string())?;
+        if let Some(text) = &resolved.descriptor {
+            entry
+                .describe(text, resolved.signature.as_deref())
+                .map_err(|e| e.to_string())?;
+        }
+        let opened = Opened {
+            key: key.clone(),
+            len: entry.about.len,
+        };
+        if entry.about.is_complete {
+            return Ok(Served::Told(Tell::Opened(opened)));
+        }
+        let image = self.image(&key, url, &options)?;
+        if let Some(descriptor) = &descriptor {
+            image.plan(descriptor);
+        }
+        if let Some((part, response)) = first {
+            image.take(part, response);
+        }
+        Ok(Served::Image(image, Some(opened)))
+    }
+
+    /// Asks for the end of a file of which nothing is known. Returns its key, and the answer.
+    async fn probe(
+        &self,
+        url: &RemoteUrl,
+        root: Option<&str>,
+        about: &mut About,
+    ) -> Result<(String, Option<Tail>), String> {
+        let mut last = String::new();
+        let mut pause = Duration::from_millis(200);
+        for number in 0..TRIES {
+            if number > 0 {
+                sleep(pause).await;
+                pause *= 2;
+            }
+            let response = match self.origin.part(url, &Part::Last(TAIL), None).await {
+                Ok(response) => response,
+                Err(why) => {
+                    last = why;
+                    continue;
+                }
+            };
+            let (status, headers) = (response.status(), response.headers().clone());
+            // One that is shorter than what was asked for has no such end, for some servers.
+            let is_short = status.as_u16() == 416;
+            if !is_short {
+                match judge(status, &headers, &(0..0), None, None) {
+                    Judged::Part(_) | Judged::Whole => {}
+                    Judged::Later(why, _) => {
+                        last = why;
+                        continue;
+                    }
+                    Judged::Changed(why) | Judged::Never(why) => {
+                        return Err(format!("{url}: {why}"));
+                    }
+                }
+            }
+            let Some(len) = total_len(status, &headers).filter(|_| !is_short) else {
+                return Err(format!(
+                    "{url}: the server does not say how long the file is, so brisk cannot read parts of it"
+                ));
+            };
+            about.len = len;
+            about.validator = validator_of(&headers);
+            let is = about.validator.clone().unwrap_or_else(|| len.to_string());
+            let key = root.map_or_else(|| key_of_url(url, &is), key_of_root);
+            let tail = (len.saturating_sub(TAIL)..len, response);
+            // One that has no ranges begins from the start.
+            return Ok((key, (status.as_u16() == 206).then_some(tail)));
+        }
+        Err(format!("{url}: {last}"))
+    }
+
+    /// The image of an entry, which arrives from now on.
+    fn image(
+        &self,
+        key: &str,
+        url: &RemoteUrl,
+        options: &OpenOptions,
+    ) -> Result<Rc<Image>, String> {
+        let found = self.images.borrow().get(key).map(Rc::clone);
+        if let Some(image) = found {
+            image.set_options(options.clone());
+            return Ok(image);
+        }
+        let entry = self.cache.entry(key).map_err(|e| e.to_string())?;
+        let entry = entry.ok_or_else(|| format!("{url}: the image was removed from the cache"))?;
+        let opened = Image::open(entry, url.clone(), Rc::clone(&self.origin), options.clone());
+        let image = opened.map_err(|e| format!("{url}: {e}"))?;
+        self.images
+            .borrow_mut()
+            .insert(key.to_owned(), Rc::clone(&image));
+        Ok(image)
+    }
+
+    fn attach(&self, key: &str) -> Result<Served, String> {
+        let entry = self.cache.entry(key).map_err(|e| e.to_string())?;
+        let entry = entry.ok_or("the image was removed from the cache; start the program again")?;
+        let url = parse_url(&entry.about.url)?;
+        let known = self.images.borrow().get(key).map(Rc::clone);
+        let image = match known {
+            Some(image) => image,
+            None => self.image(key, &url, &OpenOptions::default())?,
+        };
+        Ok(Served::Image(image, None))
+    }
+}
+
+/// The last bytes of a file, and the answer in which they follow.
+type Tail = (Range<u64>, Response<CacheBody>);
+
+enum Served {
+    Told(Tell),
+    Image(Rc<Image>, Option<Opened>),
+    Nothing,
+}
+
+fn parse_url(url: &str) -> Result<RemoteUrl, String> {
+    RemoteUrl::parse(url).map_err(|e| e.to_string())
+}
+
+/// Tells a program what has come of what it wants, and what does not come.
+async fn tell_wanted(
+    image: &Image,
+    wanted: &mut Vec<Wanted>,
+    write: &mut OwnedWriteHalf,
+) -> io::Result<()> {
+    let mut tells = Vec::new();
+    wanted.retain(|want| {
+        let Range { start, end } = want.bytes;
+        if image.has(&want.bytes) {
+            if want.class == Class::Miss {
+                image.note_wait(want.since.elapsed());
+            }
+            tells.push(Tell::Here { start, end });
+            return false;
+        }
+        match image.failure(want.since) {
+            // Nobody waits for the others, and they stay wanted.
+            Some(_) if want.class >= Class::Neighbours => false,
+            Some(why) => {
+                tells.push(Tell::Failed { start, end, why });
+                false
+            }
+            None => true,
+        }
+    });
+    for tell in tells {
+        send(write, &tell).await?;
+    }
+    Ok(())
+}
+
+async fn send(write: &mut OwnedWriteHalf, tell: &Tell) -> io::Result<()> {
+    let mut line = Vec::new();
+    brisk_remote::write_line(&mut line, tell)?;
+    write.write_all(&line).await
+}
+
+/// Reads a line. What has come of it stays in `line` if this is dropped.
+async fn read_line(
+    read: &mut (impl tokio::io::AsyncBufRead + Unpin),
+    line: &mut Vec<u8>,
+) -> io::Result<usize> {
+    loop {
+        let available = read.fill_buf().await?;
+        if available.is_empty() {
+            return Ok(0);
+        }
+        let end = available.iter().position(|b| *b == b'\n');
+        let taken = end.map_or(available.len(), |end| end + 1);
+        line.extend_from_slice(&available[..taken]);
+        read.consume(taken);
+        if line.len() > MOST_LINE {
+            return Err(io::Error::other("a message is too long"));
+        }
+        if end.is_some() {
+            return Ok(line.len());
+        }
+    }
+}

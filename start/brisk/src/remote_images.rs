@@ -1,0 +1,257 @@
+//! Images on the network: how a URL becomes an image that is read.
+
+use std::io::{IsTerminal, stderr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use brisk_image::verity::{RootHash, TreeFile, VerifiedFile};
+use brisk_image::{Image, OpenOptions as ImageOptions};
+use brisk_launch::sys::process::start_detached;
+use brisk_remote::{
+    Arriving, Ask, Background, Entry, Fetcher, FetcherPlace, OpenOptions, RemoteCache, RemoteUrl,
+    Resolved, WAIT, WaitingImage, now,
+};
+use brisk_serve::RemoteImage;
+use brisk_terminal::age::parse_linger;
+use brisk_terminal::messages::{say, warn};
+use brisk_terminal::size::parse_size;
+
+use crate::launcher::beside;
+use crate::remote_trust::{Trust, judge};
+use crate::trusted_keys::TrustedKeys;
+
+/// The program that asks the network.
+pub const FETCH: &str = "brisk-fetch";
+
+/// A name is asked for anew beside a start, but not more often than this.
+const ASK_AGAIN: u64 = 60;
+
+/// Heading of these options.
+const NETWORK: &str = "Images on the network";
+
+/// How to read an image on the network.
+#[derive(Debug, clap::Args)]
+pub struct RemoteArgs {
+    /// Reads an image by plain http:// from another machine though nobody vouches for it: everyone between here and there can
+    /// change it.
+    #[arg(long, help_heading = NETWORK)]
+    insecure: bool,
+
+    /// Asks the server for the newest image of this name before the start, and not only beside it.
+    #[arg(long, help_heading = NETWORK)]
+    refresh: bool,
+
+    /// When the rest of the image arrives, which nothing has read yet: never, when no program has waited for two seconds (idle),
+    /// or at once (full). Only a whole image starts without the network. [default: idle]
+    #[arg(long, value_name = "WHEN", help_heading = NETWORK)]
+    background: Option<When>,
+
+    /// At most so many bytes a second for what no program waits for.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = NETWORK)]
+    limit_rate: Option<u64>,
+
+    /// How long a read waits without any progress before it fails. [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_linger, help_heading = NETWORK)]
+    wait: Option<Duration>,
+}
+
+/// A [`Background`] as it is written.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum When {
+    Never,
+    Idle,
+    Full,
+}
+
+/// An image from the network that can be read.
+pub struct OpenedRemote {
+    pub image: Image,
+    pub remote: RemoteImage,
+    pub entry: Entry,
+}
+
+impl RemoteArgs {
+    fn options(&self, root: Option<String>) -> OpenOptions {
+        OpenOptions {
+            root,
+            background: match self.background {
+                None => Background::default(),
+                Some(When::Never) => Background::Never,
+                Some(When::Idle) => Background::Idle,
+                Some(When::Full) => Background::Full,
+            },
+            limit_rate: self.limit_rate,
+            wait: self.wait.map_or(WAIT, |wait| wait.as_secs().max(1)),
+        }
+    }
+
+    /// Opens the image of the URL `name`. `trusted`: the keys of which one must have signed it. This starts no thread.
+    ///
+    /// # Errors
+    ///
+    /// The text says what to do.
+    pub fn open(
+        &self,
+        name: &str,
+        trusted: Option<&TrustedKeys>,
+        options: &ImageOptions,
+    ) -> anyhow::Result<OpenedRemote> {
+        let url = RemoteUrl::parse(name)?;
+        let cache = Arc::new(RemoteCache::of_user()?);
+        let program = beside(FETCH).context("cannot find brisk's own file")?;
+        let place = FetcherPlace::new(Arc::clone(&cache), &program);
+        let entry = self.entry(&url, &place, trusted)?;
+        let remote = RemoteImage::new(cache.path(), &*entry.key, program);
+        let arriving = Arc::new(Arriving::open(&entry)?);
+        let source = Arc::new(WaitingImage::new(arriving, place, tell_wait));
+        let read = || -> Result<Image, brisk_image::Error> {
+            let Some(root) = &entry.about.root else {
+                return Image::from_source(source, options);
+            };
+            let root: RootHash = root.parse()?;
+            let found = Image::from_source(Arc::clone(&source), options)?;
+            let superblock = found.verity_superblock()?.ok_or_else(|| {
+                brisk_image::Error::of_source(std::io::Error::other(
+                    "it has no hash tree behind it, which its root hash needs; brisk publish adds one",
+                ))
+            })?;
+            let tree = TreeFile::new(Arc::clone(&source), Path::new(url.as_str()), superblock);
+            let verified = VerifiedFile::new(source, Path::new(url.as_str()), tree, root)?;
+            Image::open_verified(Arc::new(verified), options)
+        };
+        let image = read().map_err(|e| e.with_path(url.as_str()))?;
+        Ok(OpenedRemote {
+            image,
+            remote,
+            entry,
+        })
+    }
+
+    /// The entry of a URL. One that is known starts at once.
+    fn entry(
+        &self,
+        url: &RemoteUrl,
+        place: &FetcherPlace,
+        trusted: Option<&TrustedKeys>,
+    ) -> anyhow::Result<Entry> {
+        let cache = place.cache();
+        let is_newer = url.pin().is_none() && cache.takes_newer(url);
+        let known = cache.known(url)?;
+        if let Some(entry) = known.as_ref().filter(|_| !self.refresh && !is_newer)
+            && let Some(entry) = self.known(url, place, trusted, entry)?
+        {
+            return Ok(entry);
+        }
+        let asked = Fetcher::at(place)
+            .map_err(anyhow::Error::from)
+            .and_then(|mut fetcher| {
+                let resolved = fetcher.resolve(url, self.refresh || is_newer)?;
+                Ok((fetcher, resolved))
+            });
+        let (mut fetcher, resolved) = match (asked, &known) {
+            (Ok(asked), _) => asked,
+            // The name is known, and what it meant is better than nothing.
+            (Err(e), Some(entry)) if !self.refresh => {
+                warn(&format!(
+                    "{e:#}; brisk starts the image that it has under this name"
+                ));
+                return match self.known(url, place, trusted, entry)? {
+                    Some(entry) => Ok(entry),
+                    None => Err(e),
+                };
+            }
+            (Err(e), _) => return Err(e.context(format!("cannot get {url}"))),
+        };
+        let trust = judge(
+            url,
+            &resolved,
+            trusted,
+            cache.largest_serial(url)?,
+            self.insecure,
+        )?;
+        let opened = fetcher.open(url, &resolved, &self.options(trust.root.clone()))?;
+        cache.remember(url, &opened.key, trust.serial)?;
+        let entry = cache.entry(&opened.key)?;
+        entry.with_context(|| format!("{url}: it was removed from the cache meanwhile"))
+    }
+
+    /// The entry that this URL had last, if it may be used as it is.
+    fn known(
+        &self,
+        url: &RemoteUrl,
+        place: &FetcherPlace,
+        trusted: Option<&TrustedKeys>,
+        entry: &Entry,
+    ) -> anyhow::Result<Option<Entry>> {
+        let (descriptor, signature) = entry.described()?;
+        let resolved = Resolved {
+            descriptor,
+            signature,
+            stale: None,
+        };
+        let cache = place.cache();
+        let Trust { root, .. } = judge(
+            url,
+            &resolved,
+            trusted,
+            cache.largest_serial(url)?,
+            self.insecure,
+        )?;
+        if root.is_some() && root != entry.about.root {
+            return Ok(None);
+        }
+        let mut entry = entry.clone();
+        if entry.about.is_complete {
+            let is_old = now().saturating_sub(entry.about.used) > ASK_AGAIN;
+            entry.about.used = now();
+            entry.save()?;
+            if url.pin().is_none() && is_old {
+                ask_beside(url, place);
+            }
+            return Ok(Some(entry));
+        }
+        Fetcher::at(place)?.open(url, &resolved, &self.options(root))?;
+        Ok(Some(entry))
+    }
+}
+
+/// Asks whether there is a newer image, for the next start. Nobody waits for that.
+fn ask_beside(url: &RemoteUrl, place: &FetcherPlace) {
+    use std::os::fd::{AsFd, AsRawFd};
+    let ask = || {
+        let refresh = Ask::Refresh {
+            url: url.as_str().to_owned(),
+        };
+        let asked = Fetcher::at(place).and_then(|mut fetcher| fetcher.send(&refresh));
+        i32::from(asked.is_err())
+    };
+    // Without it the image stays as it is.
+    if let Ok(null) = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+    {
+        start_detached(&[place.cache().fd().as_raw_fd()], null.as_fd(), ask).ok();
+    }
+}
+
+/// A read has waited for a second.
+fn tell_wait() {
+    if stderr().is_terminal() {
+        say("waiting for the network …");
+    }
+}
+
+/// The path of an image that is complete in the cache, for what only reads files.
+pub fn whole_file(opened: &OpenedRemote) -> anyhow::Result<std::path::PathBuf> {
+    if !opened.entry.about.is_complete {
+        bail!(
+            "{}: the image has not arrived whole, and the kernel reads only whole files; brisk remote fetch {} fetches it",
+            opened.entry.about.url,
+            opened.entry.about.url
+        );
+    }
+    Ok(opened.entry.image_path())
+}
