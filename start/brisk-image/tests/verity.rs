@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use brisk_image::hot_pack::Prefer;
 use brisk_image::profile::{Named, Profile, ProfileBuilder, RootKind};
-use brisk_image::verity::{RootHash, TreeFile, VerifiedFile, VerityTree};
+use brisk_image::verity::{RootHash, TreeFile, VerifiedFile, VerityTree, append_tree};
 use brisk_image::{ByteSource, ErrorKind, Image, ImageWriter, OpenOptions, Tree, TreeRules, Work};
 use support::{noise, run, text};
 
@@ -526,4 +526,63 @@ fn a_tree_beside_an_image_is_found_and_a_missing_one_is_named() {
     let found = TreeFile::find(&path, &file, None).unwrap();
     assert_eq!((found.path(), found.superblock()), (beside.as_path(), 0));
     VerifiedFile::new(file, &path, found, built.root_hash()).unwrap();
+}
+
+#[test]
+fn a_tree_is_put_behind_an_image_as_if_packed_with_it() {
+    let files = Files::new();
+    let tree = files.path("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("noise"), noise(1, 50_000)).unwrap();
+    let tree = Tree::from_directory(tree, &TreeRules::default()).unwrap();
+    let pack = |name: &str, verity| {
+        let writer = ImageWriter::new().verity(verity);
+        let summary = writer.write(&tree, files.path(name)).unwrap();
+        (summary.verity, fs::read(files.path(name)).unwrap())
+    };
+    let (with, expected) = pack("with", true);
+    let (_, bare) = pack("bare", false);
+    let append = |bytes: &[u8], offset| {
+        files.file("image", bytes);
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(files.path("image"));
+        append_tree(&file.unwrap(), offset, &Work::new()).map_err(|e| e.to_string())
+    };
+    let used = Image::open(files.path("bare")).unwrap().bytes_used();
+    let longer = [&bare[..], &[0; 9000]].concat();
+    // The sections end with their last byte that is not zero.
+    let end = bare.iter().rposition(|byte| *byte != 0).unwrap();
+    assert!(end as u64 >= used);
+    for bytes in [&bare[..], &longer, &bare[..=end]] {
+        assert_eq!(append(bytes, None).ok(), with);
+        assert!(fs::read(files.path("image")).unwrap() == expected);
+    }
+    let before = |bytes: usize| [&vec![1; bytes][..], &bare].concat();
+    let summary = append(&before(8192), Some(8192)).unwrap();
+    assert_eq!(summary.data_bytes, with.unwrap().data_bytes + 8192);
+    let path = files.path("image");
+    let verified = VerifiedFile::of_its_own_root(&path, File::open(&path).unwrap(), Some(8192));
+    verified.unwrap().check_all(&Work::new()).unwrap();
+    for (bytes, offset, message) in [
+        (expected, None, "the image has a verity tree already".to_owned()),
+        (
+            before(512),
+            Some(512),
+            "the image starts at byte 512 of its file, where it can have no verity tree behind it; allowed is a multiple of 4096"
+                .to_owned(),
+        ),
+        (
+            [&longer[..], b"x"].concat(),
+            None,
+            format!(
+                "byte {} of the file is behind the image and not zero, so it belongs to something else, and no verity tree can be put there",
+                longer.len()
+            ),
+        ),
+    ] {
+        assert_eq!(append(&bytes, offset), Err(message));
+        assert!(fs::read(files.path("image")).unwrap() == bytes);
+    }
 }

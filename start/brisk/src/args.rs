@@ -45,6 +45,8 @@ pub enum Verb {
     Verity(verbs::verity::Args),
     /// Signs an image, so that others can tell who made it and that it is unchanged.
     Sign(verbs::sign::Args),
+    /// Writes what a web server needs, so that others can start programs from an image.
+    Publish(verbs::publish::Args),
     /// Makes a hot pack, the pages that a launch asks for, beside a directory or an image.
     Hot(verbs::hot::Args),
     /// Shows, checks, merges and compares profiles, which say what a launch asks for.

@@ -58,6 +58,7 @@ mod recorded_place;
 mod remote_images;
 mod remote_trust;
 mod run_arguments;
+mod signing_key;
 mod stale_pack;
 mod summary_args;
 mod surroundings;
@@ -154,6 +155,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Repack(args) => verbs::repack::run(&args),
         Verb::Verity(args) => verbs::verity::run(&args),
         Verb::Sign(args) => verbs::sign::run(&args),
+        Verb::Publish(args) => verbs::publish::run(&args),
         Verb::Hot(args) => verbs::hot::run(&args),
         Verb::Profile(args) => verbs::profile::run(&args),
         Verb::Verify(args) => verbs::verify::run(&args),

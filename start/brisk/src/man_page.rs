@@ -46,6 +46,10 @@ const SIGNED: Named = (
     "IMAGE.manifest, IMAGE.manifest.minisig",
     "What is signed of an image, and the signature.",
 );
+const PUBLISHED: Named = (
+    "NAME.remote, NAME.remote.minisig",
+    "What a publisher says of the image NAME, and the signature.",
+);
 const KEYS: Named = (
     "/etc/brisk/trusted.d/*.pub, $XDG_CONFIG_HOME/brisk/trusted.d/*.pub or ~/.config/brisk/trusted.d/*.pub",
     "The keys that are trusted if --trust names none.",
@@ -163,6 +167,16 @@ const MORE: &[More] = &[
         files: &[SIGNED, VERITY],
         environment: &[],
         see: &["brisk-verity", "brisk-verify", "brisk-run"],
+    },
+    More {
+        page: "brisk-publish",
+        examples: &[],
+        files: &[PUBLISHED],
+        environment: &[(
+            "SOURCE_DATE_EPOCH",
+            "The serial number if --serial gives none: a number of seconds since 1970.",
+        )],
+        see: &["brisk-pack", "brisk-verity", "brisk-sign", "brisk-run"],
     },
     More {
         page: "brisk-hot",

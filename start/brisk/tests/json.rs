@@ -50,6 +50,7 @@ fn every_field_that_verbs_print_without_a_session_is_documented() {
             "repack a.img -o b.img --codec lz4 -q --verity",
         ),
         ("verity", "verity a.img -q"),
+        ("publish", "publish a.img cache -q"),
         ("ls", "ls -R a.img"),
         ("info", "info a.img"),
         ("info", "info b.img"),

@@ -232,6 +232,12 @@ impl Image {
         self.inner.stored.superblock.bytes_used()
     }
 
+    /// Where the tables start, from the start of the image: the first byte of the table of inodes. They go on up to
+    /// [`bytes_used`](Self::bytes_used).
+    pub fn tables_start(&self) -> u64 {
+        self.inner.stored.superblock.inode_table()
+    }
+
     /// Where in its file the image starts, in bytes.
     pub fn offset(&self) -> u64 {
         self.inner.stored.start

@@ -80,6 +80,14 @@ impl StoredImage {
         Ok(sections)
     }
 
+    /// Where a reader looks for one more section. None past 2^64.
+    #[cfg(feature = "write")]
+    pub(crate) fn next_section(&self) -> Result<Option<u64>> {
+        let last = self.sections()?.pop();
+        let end = last.map_or(self.superblock.bytes_used(), |last| last.start + last.len);
+        Ok(section::align_up(end))
+    }
+
     /// The first section of `kind`, and its contents of at most `most` bytes, checked against their
     /// digest.
     pub(crate) fn section(

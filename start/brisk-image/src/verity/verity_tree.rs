@@ -1,3 +1,5 @@
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
 use std::path::Path;
 
 use brisk_io::ByteSource;
@@ -13,7 +15,9 @@ use crate::format::section::{self, SectionKind};
 use crate::format::verity_superblock::{LEN, MOST_BLOCKS, SUPERBLOCK_IN_SECTION, VeritySuperblock};
 use crate::ordered;
 use crate::output::{Output, OutputFile};
+use crate::read::image::{Image, OpenOptions};
 use crate::work::Work;
+use crate::write::stream_output::StreamOutput;
 
 /// Hash blocks that are computed at the same time, for each thread.
 const WINDOW: usize = 8;
@@ -140,7 +144,6 @@ impl VerityTree {
 
     /// Appends the tree as a section, behind the data that it covers.
     pub(crate) fn append_section(&self, out: &mut dyn Output) -> Result<VeritySummary> {
-        let at = out.len();
         let before = SUPERBLOCK_IN_SECTION as usize - section::HEADER;
         let behind = BLOCK as usize - SUPERBLOCK_IN_SECTION as usize - LEN;
         let mut front = vec![0; before];
@@ -150,8 +153,9 @@ impl VerityTree {
         out.append(header.as_bytes())?;
         out.append(&front)?;
         out.append(&self.hashes)?;
-        let superblock = at + SUPERBLOCK_IN_SECTION;
-        Ok(self.summary(out.len() - superblock, superblock))
+        let tree_bytes = front.len() - before + self.hashes.len();
+        let superblock = self.data_blocks * BLOCK + SUPERBLOCK_IN_SECTION;
+        Ok(self.summary(tree_bytes as u64, superblock))
     }
 
     fn summary(&self, tree_bytes: u64, hash_offset: u64) -> VeritySummary {
@@ -162,6 +166,67 @@ impl VerityTree {
             hash_offset,
         }
     }
+}
+
+/// Puts a tree behind the image in `file`, as [`ImageWriter::verity`](crate::ImageWriter::verity) does. The image starts at
+/// byte `offset`, or where [`Image::open`] finds it. The tree covers the whole file before it.
+///
+/// The tree starts at the first multiple of 4096 behind the image and its sections: zeros there become more or fewer.
+///
+/// # Errors
+///
+/// `Corrupt` if the file has no image. `Input` if no tree fits: the image does not start at a multiple of 4096, has a tree
+/// already, or has other bytes than zeros behind it. `Io` and `Cancelled`, after which the file may have a part of a tree.
+pub fn append_tree(file: &File, offset: Option<u64>, work: &Work) -> Result<VeritySummary> {
+    let end = place_of_tree(file, offset)?;
+    let io = |e| Error::io("append the verity tree", e);
+    file.set_len(end).map_err(io)?;
+    let tree = VerityTree::build(file, end, work)?;
+    let mut stream = file;
+    stream.seek(SeekFrom::Start(end)).map_err(io)?;
+    let mut out = StreamOutput::new(stream)?;
+    let summary = tree.append_section(&mut out)?;
+    out.finish()?;
+    Ok(summary)
+}
+
+/// Where in `file` a tree can start. All that the file has from there on is zeros.
+fn place_of_tree(file: &File, offset: Option<u64>) -> Result<u64> {
+    let io = |e: io::Error| Error::io("read what the verity tree is to cover", e);
+    let mut options = OpenOptions::new();
+    if let Some(offset) = offset {
+        options = options.offset(offset);
+    }
+    let image = Image::from_source(file.try_clone().map_err(io)?, &options)?;
+    if image.verity_start()?.is_some() {
+        return Err(Error::input("the image has a verity tree already"));
+    }
+    let start = image.offset();
+    let next = image.inner.stored.next_section()?;
+    let end = next.and_then(|next| start.checked_add(next));
+    let end = end.filter(|end| end.is_multiple_of(BLOCK));
+    let end = end.ok_or_else(|| {
+        Error::input(format!(
+            "the image starts at byte {start} of its file, where it can have no verity tree behind it; allowed is a \
+             multiple of {BLOCK}"
+        ))
+    })?;
+    let len = ByteSource::size(file).map_err(io)?;
+    let mut buf = vec![0; 1 << 16];
+    let mut at = end;
+    while at < len {
+        let left = usize::try_from(len - at).unwrap_or(usize::MAX);
+        let part = &mut buf[..left.min(1 << 16)];
+        file.read_exact_bytes_at(at, part).map_err(io)?;
+        if let Some(other) = part.iter().position(|byte| *byte != 0) {
+            return Err(Error::input(format!(
+                "byte {} of the file is behind the image and not zero, so it belongs to something else, and no verity tree can be put there",
+                at + other as u64
+            )));
+        }
+        at += part.len() as u64;
+    }
+    Ok(end)
 }
 
 /// The bytes of one level.

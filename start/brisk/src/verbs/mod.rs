@@ -14,6 +14,7 @@ pub mod man;
 pub mod mount;
 pub mod pack;
 pub mod profile;
+pub mod publish;
 pub mod repack;
 pub mod replay;
 pub mod run;
