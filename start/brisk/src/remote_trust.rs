@@ -1,31 +1,377 @@
 //! Who vouches for an image on the network.
+//!
+//! 1. A root hash in the URL decides alone: it names one image, whoever sends it. What the server says of the image must agree.
+//! 2. Where keys are asked for, one of them must have signed what is said of the image: its name, a serial number that is not
+//!    smaller than an earlier one, and its root hash.
+//! 3. Else the server vouches for what it sends, if nobody on the way can change that: by https, or on this machine. By
+//!    `--insecure` also where somebody can.
 
-use anyhow::bail;
-use brisk_remote::{RemoteUrl, Resolved};
+use anyhow::{Context, bail, ensure};
+use brisk_remote::{Descriptor, RemoteUrl, Resolved};
+use brisk_terminal::names::shown;
 
-use crate::trusted_keys::TrustedKeys;
+use crate::trusted_keys::{SignedText, TrustedKeys};
 
 /// Who vouches for an image, and for what.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trust {
     /// The root hash that somebody vouches for.
     pub root: Option<String>,
     /// The serial number that a trusted key has signed.
     pub serial: Option<u64>,
+    /// The root hash that the server says, if nobody else vouches for it.
+    pub claimed_root: Option<String>,
+    pub vouched_by: VouchedBy,
 }
 
-/// Decides whether an image may be read.
+/// Who vouches for an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VouchedBy {
+    /// The user, by a root hash in the URL.
+    Pin,
+    /// A trusted key.
+    Key,
+    /// The server.
+    Server,
+}
+
+/// Who vouches for the image at `url`, of which the server says `resolved`.
+///
+/// `trusted` has the keys, if they are asked for. `largest_serial` is the largest serial number that one of them has signed for
+/// this URL before. Without keys, nothing looks at a signature.
+///
+/// # Errors
+///
+/// If nobody does. The text says what to do.
 pub fn judge(
     url: &RemoteUrl,
-    _resolved: &Resolved,
-    _trusted: Option<&TrustedKeys>,
-    _largest_serial: u64,
+    resolved: &Resolved,
+    trusted: Option<&TrustedKeys>,
+    largest_serial: u64,
     insecure: bool,
 ) -> anyhow::Result<Trust> {
-    if url.pin().is_none() && url.is_exposed() && !insecure {
-        bail!("{url}: exposed");
+    if let Some(pin) = url.pin() {
+        return by_pin(url, resolved, pin);
     }
+    if let Some(keys) = trusted {
+        return by_key(url, resolved, keys, largest_serial);
+    }
+    ensure!(
+        insecure || !url.is_exposed(),
+        "{}: nobody vouches for an image by plain http, which anybody on the way can change; name its root hash ({}#sha256=HASH), or \
+         trust the publisher's key (--trust KEY.pub), or read it all the same (--insecure)",
+        shown(url.as_str()),
+        shown(url.as_str())
+    );
     Ok(Trust {
-        root: url.pin().map(str::to_owned),
+        root: None,
         serial: None,
+        claimed_root: found(resolved).and_then(|descriptor| descriptor.root_hash),
+        vouched_by: VouchedBy::Server,
     })
+}
+
+fn by_pin(url: &RemoteUrl, resolved: &Resolved, pin: &str) -> anyhow::Result<Trust> {
+    match found(resolved).map(|descriptor| descriptor.root_hash) {
+        Some(Some(root)) if root != pin => bail!(
+            "{}: the URL names the root hash {pin}, and {} says {root}: the image was replaced, or the hash is that of another one; \
+             get both anew from the publisher",
+            shown(url.as_str()),
+            shown(url.beside(".remote"))
+        ),
+        Some(None) => bail!(
+            "{}: the URL names the root hash {pin}, and {} says that the image has no hash tree; ask the publisher to publish it \
+             with brisk publish",
+            shown(url.as_str()),
+            shown(url.beside(".remote"))
+        ),
+        _ => Ok(Trust {
+            root: Some(pin.to_owned()),
+            serial: None,
+            claimed_root: None,
+            vouched_by: VouchedBy::Pin,
+        }),
+    }
+}
+
+fn by_key(
+    url: &RemoteUrl,
+    resolved: &Resolved,
+    keys: &TrustedKeys,
+    largest_serial: u64,
+) -> anyhow::Result<Trust> {
+    let image = shown(url.as_str());
+    let (name, name_of_signature) = (
+        shown(url.beside(".remote")),
+        shown(url.beside(".remote.minisig")),
+    );
+    keys.check_any(&image)?;
+    let (Some(text), Some(signature)) = (&resolved.descriptor, &resolved.signature) else {
+        bail!(
+            "{image}: the image is not signed: expected what is said of it and its signature in {name} and {name_of_signature}; ask the \
+             publisher to publish it with brisk publish --key"
+        );
+    };
+    keys.check(&SignedText {
+        text,
+        name: &name,
+        signature,
+        name_of_signature: &name_of_signature,
+    })?;
+    let signed = Descriptor::parse(text).with_context(|| format!("{name}: cannot use it"))?;
+    ensure!(
+        signed.name == url.file_name(),
+        "{image}: the key has signed an image of the name {}, and the URL ends with {}; use the URL that the publisher names",
+        shown(&signed.name),
+        shown(url.file_name())
+    );
+    let Some(root) = signed.root_hash else {
+        bail!(
+            "{image}: the image has no hash tree, so what arrives cannot be compared with what was signed; ask the publisher to \
+             publish it with brisk publish --key"
+        );
+    };
+    ensure!(
+        signed.serial >= largest_serial,
+        "{image}: it is an older image under the same name: its serial number is {}, and one with {largest_serial} was there before; \
+         tell the publisher, or if you want the older one, name its root hash: {image}#sha256={root}",
+        signed.serial
+    );
+    Ok(Trust {
+        root: Some(root),
+        serial: Some(signed.serial),
+        claimed_root: None,
+        vouched_by: VouchedBy::Key,
+    })
+}
+
+/// What the server says of the image. A text that is no descriptor is none: some servers answer each name with a page.
+fn found(resolved: &Resolved) -> Option<Descriptor> {
+    Descriptor::parse(resolved.descriptor.as_ref()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Cursor;
+
+    use minisign::KeyPair;
+
+    use super::*;
+
+    const URL: &str = "https://a.example/app.img";
+    const PLAIN: &str = "http://a.example/app.img";
+    const NEAR: &str = "http://127.0.0.1:8000/app.img";
+
+    fn root() -> String {
+        "cd".repeat(32)
+    }
+
+    fn descriptor() -> Descriptor {
+        Descriptor {
+            name: "app.img".into(),
+            serial: 7,
+            file_bytes: 100_000,
+            sha256: "ab".repeat(32),
+            root_hash: Some(root()),
+            tables: 50_000,
+            frames: None,
+            hash_tree: Some(94_208),
+        }
+    }
+
+    fn without_tree() -> Descriptor {
+        Descriptor {
+            root_hash: None,
+            hash_tree: None,
+            ..descriptor()
+        }
+    }
+
+    fn said(descriptor: Option<String>) -> Resolved {
+        Resolved {
+            descriptor,
+            ..Resolved::default()
+        }
+    }
+
+    /// What the server says, signed by this key.
+    fn signed(descriptor: &Descriptor, keys: &KeyPair) -> Resolved {
+        let text = descriptor.to_string();
+        let reader = Cursor::new(text.as_bytes());
+        let signature = minisign::sign(None, &keys.sk, reader, Some("c"), Some("c"));
+        Resolved {
+            signature: Some(signature.unwrap().into_string()),
+            ..said(Some(text))
+        }
+    }
+
+    fn trust(root: Option<String>, serial: Option<u64>, claimed_root: Option<String>) -> Trust {
+        let vouched_by = match (&root, serial) {
+            (None, _) => VouchedBy::Server,
+            (Some(_), None) => VouchedBy::Pin,
+            (Some(_), Some(_)) => VouchedBy::Key,
+        };
+        Trust {
+            root,
+            serial,
+            claimed_root,
+            vouched_by,
+        }
+    }
+
+    fn judged(
+        url: &str,
+        resolved: &Resolved,
+        trusted: Option<&TrustedKeys>,
+        largest_serial: u64,
+        insecure: bool,
+    ) -> Result<Trust, String> {
+        let url = RemoteUrl::parse(url).unwrap();
+        judge(&url, resolved, trusted, largest_serial, insecure).map_err(|e| format!("{e:#}"))
+    }
+
+    #[test]
+    fn a_pin_decides_alone_and_else_the_way_must_be_safe() {
+        let (pinned, other) = (format!("{PLAIN}#sha256={}", root()), "ef".repeat(32));
+        let plain = "http://a.example/app.img: nobody vouches for an image by plain http, which anybody on the way can change; name \
+                     its root hash (http://a.example/app.img#sha256=HASH), or trust the publisher's key (--trust KEY.pub), or read \
+                     it all the same (--insecure)";
+        let replaced = format!(
+            "http://a.example/app.img: the URL names the root hash {other}, and http://a.example/app.img.remote says {}: the image \
+             was replaced, or the hash is that of another one; get both anew from the publisher",
+            root()
+        );
+        let treeless = format!(
+            "http://a.example/app.img: the URL names the root hash {}, and http://a.example/app.img.remote says that the image has \
+             no hash tree; ask the publisher to publish it with brisk publish",
+            root()
+        );
+        let sound = || said(Some(descriptor().to_string()));
+        let by_pin = || Ok(trust(Some(root()), None, None));
+        let by_server = |claimed: Option<String>| Ok(trust(None, None, claimed));
+        for (url, resolved, insecure, expected) in [
+            (&*pinned, sound(), false, by_pin()),
+            (&pinned, said(None), false, by_pin()),
+            (&pinned, said(Some("<html>".into())), false, by_pin()),
+            (
+                &format!("{PLAIN}#sha256={other}"),
+                sound(),
+                true,
+                Err(replaced),
+            ),
+            (
+                &pinned,
+                said(Some(without_tree().to_string())),
+                true,
+                Err(treeless),
+            ),
+            (URL, sound(), false, by_server(Some(root()))),
+            (URL, said(None), false, by_server(None)),
+            (URL, said(Some("<html>".into())), false, by_server(None)),
+            (
+                URL,
+                said(Some(without_tree().to_string())),
+                false,
+                by_server(None),
+            ),
+            (NEAR, sound(), false, by_server(Some(root()))),
+            (PLAIN, sound(), false, Err(plain.into())),
+            (PLAIN, said(None), false, Err(plain.into())),
+            (PLAIN, sound(), true, by_server(Some(root()))),
+        ] {
+            assert_eq!(
+                judged(url, &resolved, None, 0, insecure),
+                expected,
+                "{url} {resolved:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_trusted_key_must_have_signed_name_number_and_root_hash() {
+        let (keys, others) = (
+            KeyPair::generate_unencrypted_keypair().unwrap(),
+            KeyPair::generate_unencrypted_keypair().unwrap(),
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("k.pub");
+        fs::write(&file, keys.pk.to_box().unwrap().into_string()).unwrap();
+        let trusted = TrustedKeys::named(std::slice::from_ref(&file)).unwrap();
+        let sound = || signed(&descriptor(), &keys);
+        let unsigned = "https://a.example/app.img: the image is not signed: expected what is said of it and its signature in \
+                        https://a.example/app.img.remote and https://a.example/app.img.remote.minisig; ask the publisher to \
+                        publish it with brisk publish --key";
+        let untrusted = format!(
+            "https://a.example/app.img.remote.minisig: the signature is by a key that is not trusted; trusted are {}; name the \
+             right key with --trust if you trust it",
+            file.display()
+        );
+        let changed = format!(
+            "https://a.example/app.img.remote: it is not what the key in {} has signed (The signature verification failed): it or its signature was \
+             changed; get both again",
+            file.display()
+        );
+        let other_name = Descriptor {
+            name: "old.img".into(),
+            ..descriptor()
+        };
+        let renamed = "https://a.example/app.img: the key has signed an image of the name old.img, and the URL ends with app.img; \
+                       use the URL that the publisher names";
+        let treeless = "https://a.example/app.img: the image has no hash tree, so what arrives cannot be compared with what was \
+                        signed; ask the publisher to publish it with brisk publish --key";
+        let older = format!(
+            "https://a.example/app.img: it is an older image under the same name: its serial number is 7, and one with 8 was there \
+             before; tell the publisher, or if you want the older one, name its root hash: https://a.example/app.img#sha256={}",
+            root()
+        );
+        let no_signature = "https://a.example/app.img.remote.minisig: it is not a signature of minisign (Invalid encoding in \
+                            minisign data); get another copy";
+        let by_key = || Ok(trust(Some(root()), Some(7), None));
+        let with = |text: String, signature: &str| Resolved {
+            signature: Some(signature.to_owned()),
+            ..said(Some(text))
+        };
+        let signature = sound().signature.unwrap();
+        let raised = descriptor().to_string().replace("serial 7", "serial 8");
+        for (url, resolved, largest, expected) in [
+            (URL, sound(), 0, by_key()),
+            (URL, sound(), 7, by_key()),
+            // The key vouches for it, whoever is on the way.
+            (PLAIN, sound(), 0, by_key()),
+            ("https://a.example/app.img?v=2", sound(), 0, by_key()),
+            (URL, sound(), 8, Err(older)),
+            (URL, said(None), 0, Err(unsigned.into())),
+            (URL, said(sound().descriptor), 0, Err(unsigned.into())),
+            (URL, signed(&descriptor(), &others), 0, Err(untrusted)),
+            (URL, with(raised, &signature), 0, Err(changed)),
+            (
+                URL,
+                with(descriptor().to_string(), "a"),
+                0,
+                Err(no_signature.into()),
+            ),
+            (URL, signed(&other_name, &keys), 0, Err(renamed.into())),
+            (URL, signed(&without_tree(), &keys), 0, Err(treeless.into())),
+        ] {
+            assert_eq!(
+                judged(url, &resolved, Some(&trusted), largest, false),
+                expected,
+                "{url} {resolved:?}"
+            );
+        }
+        // A root hash in the URL decides alone.
+        let pinned = format!("{URL}#sha256={}", root());
+        let by_pin = Ok(trust(Some(root()), None, None));
+        assert_eq!(
+            judged(&pinned, &said(None), Some(&trusted), 9, false),
+            by_pin
+        );
+        let none = TrustedKeys::named(&[]).unwrap();
+        let said = judged(URL, &sound(), Some(&none), 0, true).unwrap_err();
+        assert!(
+            said.starts_with("https://a.example/app.img: no key is trusted"),
+            "{said}"
+        );
+    }
 }

@@ -24,6 +24,14 @@ pub struct TrustedKeys {
     places: Vec<PathBuf>,
 }
 
+/// A text and a signature of it, with their names for messages.
+pub struct SignedText<'a> {
+    pub text: &'a str,
+    pub name: &'a str,
+    pub signature: &'a str,
+    pub name_of_signature: &'a str,
+}
+
 impl TrustedKeys {
     /// The keys in these files.
     pub fn named(files: &[PathBuf]) -> anyhow::Result<Self> {
@@ -71,14 +79,7 @@ impl TrustedKeys {
     /// If manifest or signature are missing or damaged, or none of the keys has made the signature. The text says what
     /// to do.
     pub fn manifest_of(&self, path: &Path) -> anyhow::Result<Manifest> {
-        if self.keys.is_empty() {
-            bail!(
-                "{}: no key is trusted, because there is no file *.pub in {}; put the publisher's public key there, or \
-                 name it with --trust",
-                shown(path),
-                self.looked_in()
-            );
-        }
+        self.check_any(&shown(path))?;
         let (manifest_path, signature_path) = (manifest_beside(path), signature_beside(path));
         let read = |file: &Path| {
             let open = open_at_once(file).map_err(anyhow::Error::from);
@@ -93,33 +94,54 @@ impl TrustedKeys {
             })
         };
         let (manifest, signature) = (read(&manifest_path)?, read(&signature_path)?);
-        let signature = Signature::decode(&signature).map_err(|e| {
+        self.check(&SignedText {
+            text: &manifest,
+            name: &shown(&manifest_path),
+            signature: &signature,
+            name_of_signature: &shown(&signature_path),
+        })?;
+        Manifest::parse(&manifest)
+            .with_context(|| format!("{}: cannot use it", shown(&manifest_path)))
+    }
+
+    /// Checks that there is a key. `image` is what should be signed by one, for the message.
+    pub fn check_any(&self, image: &str) -> anyhow::Result<()> {
+        if self.keys.is_empty() {
+            bail!(
+                "{image}: no key is trusted, because there is no file *.pub in {}; put the publisher's public key there, or \
+                 name it with --trust",
+                self.looked_in()
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that one of the keys has signed exactly this text.
+    pub fn check(&self, signed: &SignedText<'_>) -> anyhow::Result<()> {
+        let signature = Signature::decode(signed.signature).map_err(|e| {
             anyhow::anyhow!(
                 "{}: it is not a signature of minisign ({e}); get another copy",
-                shown(&signature_path)
+                signed.name_of_signature
             )
         })?;
         let mut of_key = None;
         for (file, key) in &self.keys {
-            match key.verify(manifest.as_bytes(), &signature, false) {
-                Ok(()) => {
-                    return Manifest::parse(&manifest)
-                        .with_context(|| format!("{}: cannot use it", shown(&manifest_path)));
-                }
+            match key.verify(signed.text.as_bytes(), &signature, false) {
+                Ok(()) => return Ok(()),
                 Err(minisign_verify::Error::UnexpectedKeyId) => {}
                 Err(e) => of_key = Some((file, e)),
             }
         }
         match of_key {
             Some((file, e)) => bail!(
-                "{}: it is not what the key in {} has signed ({e}): manifest or signature were changed; get both again",
-                shown(&manifest_path),
+                "{}: it is not what the key in {} has signed ({e}): it or its signature was changed; get both again",
+                signed.name,
                 shown(file)
             ),
             None => bail!(
                 "{}: the signature is by a key that is not trusted; trusted are {}; name the right key with --trust if \
                  you trust it",
-                shown(&signature_path),
+                signed.name_of_signature,
                 self.names()
             ),
         }
