@@ -16,7 +16,7 @@
 //! what its server says that the file is. So no host can fill the entry of another's image.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hex::sha256_of;
+use crate::presence::Presence;
 use crate::remote_url::RemoteUrl;
 
 /// The most bytes of a small file that is read.
@@ -387,6 +388,31 @@ impl Entry {
         open().map_err(|e| Error::io(format!("open {}", path.display()), e))
     }
 
+    /// Bytes of it that have arrived.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn present(&self) -> Result<u64> {
+        let len = self.about.len;
+        if self.about.is_complete {
+            return Ok(len);
+        }
+        let path = self.map_path();
+        let read = || -> io::Result<Vec<u8>> {
+            let mut map = Vec::new();
+            let most = Presence::map_len(len);
+            open_own(&path, false)?.take(most).read_to_end(&mut map)?;
+            Ok(map)
+        };
+        match read() {
+            Ok(map) => Ok(Presence::present_in(&map, len)),
+            // All of it has arrived since `about` was read.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(len),
+            Err(e) => Err(Error::io(format!("read {}", path.display()), e)),
+        }
+    }
+
     /// Bytes that it takes on the disk.
     pub fn stored(&self) -> u64 {
         let found = fs::symlink_metadata(self.image_path());
@@ -429,7 +455,6 @@ pub fn now() -> u64 {
 }
 
 fn read_small(path: &Path) -> Result<Option<String>> {
-    use std::io::Read;
     let failed = |e| Error::io(format!("read {}", path.display()), e);
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
     let file = match fs::OpenOptions::new()

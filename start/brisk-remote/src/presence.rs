@@ -78,6 +78,12 @@ impl Presence {
         self.has(&(0..self.len))
     }
 
+    /// How many bytes of a file of `len` bytes are there, by its whole map.
+    pub fn present_in(map: &[u8], len: u64) -> u64 {
+        let units: u64 = map.iter().map(|byte| u64::from(byte.count_ones())).sum();
+        units.saturating_mul(UNIT).min(len)
+    }
+
     /// How many bytes are there.
     pub fn present(&self) -> u64 {
         let units: u64 = self
@@ -199,6 +205,9 @@ mod tests {
         other.take_map(range.start, &one.map_bytes(&range));
         assert_eq!(other.first_absent(&(0..LEN)), Some(0..70 * UNIT));
         assert_eq!(Presence::map_len(LEN), 16);
+        let map = one.map_bytes(&(0..16));
+        assert_eq!(Presence::present_in(&map, LEN), 31 * UNIT);
+        assert_eq!(Presence::present_in(&[0xff; 16], LEN), LEN);
         // What a damaged map says of units behind the end changes nothing.
         other.take_map(0, &[0xff; 64]);
         assert!(other.is_complete());

@@ -63,6 +63,8 @@ pub enum Verb {
     Warm(verbs::warm::Args),
     /// Lists and forgets what brisk run --auto has learned.
     Auto(verbs::auto::Args),
+    /// Lists, keeps and removes images from the network, and says what they have cost.
+    Remote(verbs::remote::Args),
     /// Looks at the caches of programs, checks them, and makes them smaller.
     Cache(verbs::cache::Args),
     /// Mounts an image for all programs.

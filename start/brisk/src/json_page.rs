@@ -17,8 +17,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use crate::verbs::{
-    auto, cache, diff, doctor, extract, hot, info, ls, pack, profile, publish, replay, stat,
-    verify, verity, warm,
+    auto, cache, diff, doctor, extract, hot, info, ls, pack, profile, publish, remote, replay,
+    stat, verify, verity, warm,
 };
 
 /// What each verb prints.
@@ -43,6 +43,11 @@ fn types() -> Vec<(&'static str, Value)> {
             schema::<warm::WarmJson>(),
         ),
         ("auto list", schema::<auto::ListJson<'_>>()),
+        (
+            "remote list and remote status",
+            schema::<remote::EntryJson<'_>>(),
+        ),
+        ("remote gc", schema::<remote::GcJson>()),
         ("cache ls", schema::<cache::ls::EntryJson<'_>>()),
         ("cache get", schema::<cache::get::GetJson<'_>>()),
         ("cache stat", schema::<cache::stat::StatJson<'_>>()),

@@ -165,6 +165,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Replay(args) => verbs::replay::run(&args),
         Verb::Warm(args) => verbs::warm::run(&args),
         Verb::Auto(args) => verbs::auto::run(&args),
+        Verb::Remote(args) => verbs::remote::run(&args),
         Verb::Cache(args) => verbs::cache::run(&args),
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Stat(args) => verbs::stat::run(&args),

@@ -29,6 +29,10 @@ const LEARNED: Named = (
     "$XDG_CACHE_HOME/brisk/hot or ~/.cache/brisk/hot",
     "The hot packs and profiles that brisk run --auto has learned.",
 );
+const REMOTE: Named = (
+    "$XDG_CACHE_HOME/brisk/remote or ~/.cache/brisk/remote",
+    "The images from the network, as far as they have arrived.",
+);
 const DEVICES: Named = (
     "$XDG_CACHE_HOME/brisk/devices or ~/.cache/brisk/devices",
     "How fast each disk reads, as brisk has measured it.",
@@ -279,6 +283,16 @@ const MORE: &[More] = &[
             ),
         ],
         see: &["brisk-run"],
+    },
+    More {
+        page: "brisk-remote",
+        examples: &[],
+        files: &[REMOTE],
+        environment: &[(
+            "XDG_CACHE_HOME, HOME",
+            "Where images from the network are kept.",
+        )],
+        see: &["brisk-run", "brisk-publish"],
     },
     More {
         page: "brisk-cache",
