@@ -220,6 +220,11 @@ impl Image {
         entry.about.counts.waited_ms += u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     }
 
+    /// Whether all of it is there and was compared, so that nobody needs this any more.
+    pub fn is_complete(&self) -> bool {
+        self.entry.borrow().about.is_complete
+    }
+
     /// Whether a request is under way or about to be sent.
     pub fn is_at_work(&self) -> bool {
         self.schedule.borrow().is_busy()
@@ -245,7 +250,7 @@ impl Image {
 
     async fn keep_account(self: Rc<Self>) {
         let mut saved = About::default();
-        loop {
+        while !self.is_complete() {
             sleep(SAVE).await;
             let about = self.entry.borrow().about.clone();
             if about != saved {
@@ -257,9 +262,9 @@ impl Image {
         }
     }
 
-    /// Sends what is to be sent, for ever.
+    /// Sends what is to be sent, until all is there.
     async fn pump(self: Rc<Self>) {
-        loop {
+        while !self.is_complete() {
             self.start_requests();
             if self.presence.is_complete() && !self.is_checked.replace(true) {
                 self.finish().await;

@@ -98,6 +98,7 @@ async fn serve(cache: RemoteCache, listener: StdListener) -> io::Result<()> {
                 }
             },
             () = sleep(Duration::from_secs(5)) => {
+                server.images.borrow_mut().retain(|_, image| !image.is_complete());
                 if server.is_over() {
                     server.images.borrow().values().for_each(|image| image.save());
                     return Ok(());
@@ -261,12 +262,9 @@ impl Server {
         resolved: Resolved,
         options: OpenOptions,
     ) -> Result<Served, String> {
-        let descriptor = resolved
-            .descriptor
-            .as_deref()
-            .map(Descriptor::parse)
-            .transpose()
-            .map_err(|e| e.to_string())?;
+        // Some servers answer every name with a page. What says nothing of the image is nothing.
+        let described = resolved.descriptor.as_deref();
+        let descriptor = described.and_then(|text| Descriptor::parse(text).ok());
         if options.root.as_deref().is_some_and(|root| !is_digest(root)) {
             return Err("the root hash is not a digest".into());
         }
@@ -296,8 +294,9 @@ impl Server {
                 }
             }
         };
+        self.make_room();
         let entry = self.cache.make(&key, &about).map_err(|e| e.to_string())?;
-        if let Some(text) = &resolved.descriptor {
+        if let (Some(_), Some(text)) = (&descriptor, &resolved.descriptor) {
             entry
                 .describe(text, resolved.signature.as_deref())
                 .map_err(|e| e.to_string())?;
@@ -317,6 +316,17 @@ impl Server {
             image.take(part, response);
         }
         Ok(Served::Image(image, Some(opened)))
+    }
+
+    /// Keeps the images together below a tenth of the disk. What is pinned or in use stays.
+    fn make_room(&self) {
+        let shrunk = rustix::fs::fstatvfs(self.cache.fd()).map(|disk| {
+            let most = disk.f_blocks.saturating_mul(disk.f_frsize) / 10;
+            self.cache.shrink(most)
+        });
+        if let Ok(Err(e)) = shrunk {
+            eprintln!("no room is made for other images: {e}");
+        }
     }
 
     /// Asks for the end of a file of which nothing is known. Returns its key, and the answer.

@@ -70,14 +70,17 @@ pub struct OpenedRemote {
     pub image: Image,
     pub remote: RemoteImage,
     pub entry: Entry,
+    /// What the image is read from.
+    pub source: Arc<WaitingImage>,
 }
 
 impl RemoteArgs {
-    fn options(&self, root: Option<String>) -> OpenOptions {
+    /// `background`: what counts if the user says nothing.
+    fn options(&self, root: Option<String>, background: Option<Background>) -> OpenOptions {
         OpenOptions {
             root,
             background: match self.background {
-                None => Background::default(),
+                None => background.unwrap_or_default(),
                 Some(When::Never) => Background::Never,
                 Some(When::Idle) => Background::Idle,
                 Some(When::Full) => Background::Full,
@@ -97,16 +100,18 @@ impl RemoteArgs {
         name: &str,
         trusted: Option<&TrustedKeys>,
         options: &ImageOptions,
+        background: Option<Background>,
     ) -> anyhow::Result<OpenedRemote> {
         let url = RemoteUrl::parse(name)?;
         let cache = Arc::new(RemoteCache::of_user()?);
         let program = beside(FETCH).context("cannot find brisk's own file")?;
         let place = FetcherPlace::new(Arc::clone(&cache), &program);
-        let entry = self.entry(&url, &place, trusted)?;
+        let entry = self.entry(&url, &place, trusted, background)?;
         let remote = RemoteImage::new(cache.path(), &*entry.key, program);
         let arriving = Arc::new(Arriving::open(&entry)?);
         let source = Arc::new(WaitingImage::new(arriving, place, tell_wait));
         let read = || -> Result<Image, brisk_image::Error> {
+            let source = Arc::clone(&source);
             let Some(root) = &entry.about.root else {
                 return Image::from_source(source, options);
             };
@@ -126,6 +131,7 @@ impl RemoteArgs {
             image,
             remote,
             entry,
+            source,
         })
     }
 
@@ -135,12 +141,13 @@ impl RemoteArgs {
         url: &RemoteUrl,
         place: &FetcherPlace,
         trusted: Option<&TrustedKeys>,
+        background: Option<Background>,
     ) -> anyhow::Result<Entry> {
         let cache = place.cache();
         let is_newer = url.pin().is_none() && cache.takes_newer(url);
         let known = cache.known(url)?;
         if let Some(entry) = known.as_ref().filter(|_| !self.refresh && !is_newer)
-            && let Some(entry) = self.known(url, place, trusted, entry)?
+            && let Some(entry) = self.known(url, place, trusted, entry, background)?
         {
             return Ok(entry);
         }
@@ -157,7 +164,7 @@ impl RemoteArgs {
                 warn(&format!(
                     "{e:#}; brisk starts the image that it has under this name"
                 ));
-                return match self.known(url, place, trusted, entry)? {
+                return match self.known(url, place, trusted, entry, background)? {
                     Some(entry) => Ok(entry),
                     None => Err(e),
                 };
@@ -171,7 +178,7 @@ impl RemoteArgs {
             cache.largest_serial(url)?,
             self.insecure,
         )?;
-        let opened = fetcher.open(url, &resolved, &self.options(trust.root.clone()))?;
+        let opened = fetcher.open(url, &resolved, &self.options(trust.root.clone(), background))?;
         cache.remember(url, &opened.key, trust.serial)?;
         let entry = cache.entry(&opened.key)?;
         entry.with_context(|| format!("{url}: it was removed from the cache meanwhile"))
@@ -184,6 +191,7 @@ impl RemoteArgs {
         place: &FetcherPlace,
         trusted: Option<&TrustedKeys>,
         entry: &Entry,
+        background: Option<Background>,
     ) -> anyhow::Result<Option<Entry>> {
         let (descriptor, signature) = entry.described()?;
         let resolved = Resolved {
@@ -212,7 +220,7 @@ impl RemoteArgs {
             }
             return Ok(Some(entry));
         }
-        Fetcher::at(place)?.open(url, &resolved, &self.options(root))?;
+        Fetcher::at(place)?.open(url, &resolved, &self.options(root, background))?;
         Ok(Some(entry))
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use brisk_image::verity::{RootHash, VerifiedFile, Verity, root_hash_beside};
 use brisk_image::{Image, Limits, OpenOptions};
 use brisk_io::{ByteSource, open_at_once};
-use brisk_remote::RemoteUrl;
+use brisk_remote::{Background, RemoteUrl};
 use brisk_terminal::names::shown;
 
 use crate::image_args::open_image_within;
@@ -163,7 +163,7 @@ impl VerifyArgs {
     pub fn open_to_mount(&self, path: &Path, offset: Option<u64>) -> anyhow::Result<OpenedImage> {
         match RemoteUrl::is_url(path.as_os_str()) {
             true => {
-                let remote = self.open_remote(path, offset, Limits::new())?;
+                let remote = self.open_remote(path, offset, Limits::new(), None)?;
                 Ok(OpenedImage {
                     image: remote.image.clone(),
                     remote: Some(remote),
@@ -176,11 +176,21 @@ impl VerifyArgs {
         }
     }
 
+    /// Opens the image at `url`, to fetch all of it, or only what a start needs first.
+    pub fn open_to_fetch(&self, url: &Path, hot: bool) -> anyhow::Result<OpenedRemote> {
+        let background = match hot {
+            true => Background::Never,
+            false => Background::Full,
+        };
+        self.open_remote(url, None, Limits::new(), Some(background))
+    }
+
     fn open_remote(
         &self,
         url: &Path,
         offset: Option<u64>,
         limits: Limits,
+        background: Option<Background>,
     ) -> anyhow::Result<OpenedRemote> {
         let keys = match self.by()? {
             VerifyBy::Nobody => None,
@@ -197,7 +207,7 @@ impl VerifyArgs {
         let name = url
             .to_str()
             .with_context(|| format!("{}: a URL is ASCII", shown(url)))?;
-        self.remote.open(name, keys.as_ref(), &options)
+        self.remote.open(name, keys.as_ref(), &options, background)
     }
 
     /// As [`VerifyArgs::open`], within other limits than the default ones.
@@ -208,7 +218,7 @@ impl VerifyArgs {
         limits: Limits,
     ) -> anyhow::Result<Image> {
         if RemoteUrl::is_url(path.as_os_str()) {
-            return Ok(self.open_remote(path, offset, limits)?.image);
+            return Ok(self.open_remote(path, offset, limits, None)?.image);
         }
         let Some(verity) = self.verity_of(path)? else {
             return open_image_within(path, offset, limits);

@@ -2,10 +2,12 @@
 
 use std::ffi::OsStr;
 use std::io::{self, BufWriter, Write};
+use std::ops::{ControlFlow, Range};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
-use brisk_remote::{Entry, RemoteCache, RemoteUrl};
+use anyhow::{Context, bail};
+use brisk_remote::{Class, Entry, RemoteCache, RemoteUrl};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::fields::Fields;
 use brisk_terminal::messages::{count, moment, say, span};
@@ -17,6 +19,8 @@ use rustix::fs::statvfs;
 use serde::Serialize;
 
 use crate::json;
+use crate::progress::Progress;
+use crate::verify_args::VerifyArgs;
 
 /// What to do with images from the network.
 #[derive(Debug, clap::Args)]
@@ -39,6 +43,8 @@ enum Action {
     List(ListArgs),
     /// Says of an image how much of it is here, what that has cost, and who vouches for it.
     Status(StatusArgs),
+    /// Fetches an image whole, so that it starts without the network.
+    Fetch(FetchArgs),
     /// Keeps an image, so that gc never removes it.
     Pin(NamedArgs),
     /// Lets gc remove an image again.
@@ -74,6 +80,23 @@ struct StatusArgs {
 }
 
 #[derive(Debug, clap::Args)]
+struct FetchArgs {
+    /// The URL of the image.
+    url: PathBuf,
+
+    /// Fetches only what a start needs first: the tables of the image, its hash tree and its hot pack.
+    #[arg(long)]
+    hot: bool,
+
+    #[command(flatten)]
+    verified: VerifyArgs,
+
+    /// Shows no progress.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct GcArgs {
     /// The most bytes that all images may have on the disk together. [default: a tenth of the disk]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -89,6 +112,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     match &args.action {
         Action::List(args) => list(&cache.entries()?, args.json),
         Action::Status(args) => status(&args.named.find(&cache)?, args.json),
+        Action::Fetch(args) => fetch(args),
         Action::Pin(args) => pin(args.find(&cache)?, true),
         Action::Unpin(args) => pin(args.find(&cache)?, false),
         Action::Gc(args) => gc(&cache, args),
@@ -108,6 +132,71 @@ impl NamedArgs {
                 shown(&self.image)
             )
         })
+    }
+}
+
+/// How many bytes are waited for at once.
+const PIECE: u64 = 4 << 20;
+
+fn fetch(args: &FetchArgs) -> anyhow::Result<Answer> {
+    if !RemoteUrl::is_url(args.url.as_os_str()) {
+        bail!("{} is no URL, such as https://example.org/app.img", shown(&args.url));
+    }
+    let opened = args.verified.open_to_fetch(&args.url, args.hot)?;
+    let len = opened.entry.about.len;
+    let mut wanted = vec![0..len];
+    if args.hot {
+        let image = &opened.image;
+        let start = image.offset().saturating_add(image.tables_start());
+        let end = match image.hot_pack_range()? {
+            Some(pack) => image.offset().saturating_add(pack.end),
+            None => image.offset().saturating_add(image.bytes_used()),
+        };
+        // The rest, behind the hot pack, is the hash tree.
+        wanted = vec![start..end.min(len)];
+        if image.verified().is_some() {
+            wanted.push(end.min(len)..len);
+        }
+    }
+    let total = wanted.iter().map(|bytes| bytes.end - bytes.start).sum();
+    let progress = Progress::new(Some(total), args.quiet);
+    let tell = progress.callback();
+    for Range { start, end } in wanted {
+        let mut at = start;
+        while at < end {
+            let piece = at..end.min(at.saturating_add(PIECE));
+            opened
+                .source
+                .wait_for(piece.clone(), Class::Pack)
+                .with_context(|| format!("cannot fetch {}", shown(&args.url)))?;
+            // It never cancels.
+            let _: ControlFlow<()> = tell(piece.end - piece.start);
+            at = piece.end;
+        }
+    }
+    drop(progress);
+    match args.hot || opened.entry.about.is_complete {
+        true => Ok(Answer::Yes),
+        false => wait_until_complete(&opened.entry.key),
+    }
+}
+
+/// Waits until the digest of a whole image was compared.
+fn wait_until_complete(key: &str) -> anyhow::Result<Answer> {
+    let cache = RemoteCache::of_user()?;
+    loop {
+        let entry = cache.entry(key)?.context("the image was removed from the cache meanwhile")?;
+        if entry.about.is_complete {
+            return Ok(Answer::Yes);
+        }
+        if entry.present()? < entry.about.len {
+            bail!(
+                "{}: the whole image is not what its publisher says, so it was dropped; {} says more",
+                shown(&entry.about.url),
+                cache.path().join("fetch.log").display()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
