@@ -1,0 +1,352 @@
+//! Starts from images on a web server, whatever the server and the network do. Each row of "Images on the network" in
+//! docs/reliability.md names its test. They mount images, so they need root.
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::{Child, Command, Stdio};
+
+use support::{Manner, Place, Server, await_that, files, text};
+
+/// A place with a published image, and its server.
+fn published() -> (Place, Server, String) {
+    let place = Place::new();
+    let root = place.publish();
+    let server = Server::start(&place.path("www"));
+    let url = format!("{}#sha256={root}", server.url("app.img"));
+    (place, server, url)
+}
+
+fn contents(name: &str) -> Vec<u8> {
+    let file = files().into_iter().find(|(of, _)| of == name);
+    file.expect("one of them").1
+}
+
+/// Reads a file by another process.
+fn reader(path: &std::path::Path) -> Child {
+    let mut cat = Command::new("cat");
+    cat.arg(path).stdout(Stdio::piped()).stderr(Stdio::null());
+    cat.spawn().expect("cat is installed")
+}
+
+fn kill(pid: u32, signal: &str) {
+    let killed = Command::new("kill").args([signal, &pid.to_string()]).status();
+    assert!(killed.expect("kill is installed").success());
+}
+
+/// Mounts the image, whose rest never arrives by itself.
+fn mounted(place: &Place, url: &str) -> std::path::PathBuf {
+    let mnt = place.path("mnt");
+    place.done(&["mount", url, &text(&mnt), "--background", "never", "--wait", "600s"]);
+    mnt
+}
+
+#[test]
+fn a_program_starts_from_a_server_and_later_without_it() {
+    let (place, server, url) = published();
+    let started = place.done(&["run", &url, "--linger", "0", "--", "/bin/sh", "-c", "cat $BRISK_TREE/etc/text"]);
+    assert_eq!(started, contents("etc/text"));
+    place.done(&["remote", "fetch", &url, "-q"]);
+    let len = fs::metadata(place.path("www/app.img")).expect("published").len();
+    let image: u64 = server.asked().iter().filter(|asked| asked.path == "/app.img").count() as u64;
+    assert!(image > 0);
+    let documents = fs::metadata(place.path("www/app.img.remote")).expect("published").len();
+    // Each byte once.
+    assert_eq!(server.sent(), len + documents);
+    let asked = server.asked().len();
+    server.behave(Manner::Down);
+    let started = place.done(&["run", &url, "--linger", "0", "--", "/bin/sh", "-c", "cat $BRISK_TREE/data/7"]);
+    assert!(started == contents("data/7"));
+    assert_eq!(server.asked().len(), asked);
+    let listed = place.done(&["remote", "list", "--json"]);
+    assert!(String::from_utf8_lossy(&listed).contains("\"complete\":true"), "{}", String::from_utf8_lossy(&listed));
+}
+
+#[test]
+fn every_verb_that_reads_takes_a_url() {
+    let (place, server, url) = published();
+    assert!(place.done(&["cat", &url, "data/3"]) == contents("data/3"));
+    assert!(String::from_utf8_lossy(&place.done(&["ls", &url])).contains("etc/text"));
+    place.done(&["info", &url]);
+    let out = place.path("out");
+    place.done(&["extract", &url, &text(&out)]);
+    for (name, bytes) in files() {
+        assert!(fs::read(out.join(&name)).expect("extracted") == bytes, "{name}");
+    }
+    place.done(&["verify", &url]);
+    let len = fs::metadata(place.path("www/app.img")).expect("published").len();
+    let documents = fs::metadata(place.path("www/app.img.remote")).expect("published").len();
+    assert!(server.sent() <= len + documents, "{} of {len}", server.sent());
+}
+
+/// What a server does for a while, and then no more.
+#[test]
+fn what_passes_is_waited_for() {
+    for manner in [
+        Manner::Status(503, None),
+        Manner::Status(429, Some("1")),
+        Manner::Status(500, None),
+        Manner::Short,
+        Manner::Down,
+        // Once: a block that is wrong twice is not the server's to give.
+        Manner::Flipped,
+    ] {
+        let (place, server, url) = published();
+        server.behave_for(manner, if manner == Manner::Flipped { 1 } else { 3 });
+        for name in ["data/1", "data/20", "etc/text"] {
+            assert!(place.done(&["cat", &url, name]) == contents(name), "{manner:?} {name}");
+        }
+    }
+}
+
+#[test]
+fn a_server_without_ranges_gives_all_of_it_once() {
+    let (place, server, url) = published();
+    server.behave(Manner::Whole);
+    assert!(place.done(&["cat", &url, "data/30"]) == contents("data/30"));
+    place.done(&["remote", "fetch", &url, "-q"]);
+    let len = fs::metadata(place.path("www/app.img")).expect("published").len();
+    assert!(server.sent() < 2 * len, "{} of {len}", server.sent());
+}
+
+/// What a server does for ever ends with an error that says it, and never with wrong bytes.
+#[test]
+fn what_does_not_pass_is_said() {
+    for (manner, said) in [
+        (Manner::Status(404, None), "404"),
+        (Manner::Status(403, None), "~/.netrc"),
+        (Manner::Status(429, Some("3600")), "asks to come again in 3600 s"),
+        (Manner::Status(503, None), "nothing has come for 1 s: the server answers 503"),
+        (Manner::OtherLength, "bytes when the image was begun; brisk run --refresh URL"),
+        (Manner::Gzip, "Content-Encoding: gzip"),
+        (Manner::Silent, "nothing has come for 1 s"),
+        (Manner::Down, "nothing has come for 1 s"),
+        (Manner::Flipped, "digest"),
+    ] {
+        let (place, server, url) = published();
+        server.behave(manner);
+        let message = place.fails(&["cat", &url, "data/1", "--wait", "1s"]);
+        assert!(message.contains(said), "{manner:?}: {message}");
+    }
+}
+
+#[test]
+fn a_file_that_changes_on_the_server_is_not_mixed_with_the_old_one() {
+    let (place, server, _) = published();
+    // Nobody vouches for it but the server.
+    let url = server.url("app.img");
+    assert!(place.done(&["cat", &url, "data/1", "--background", "never"]) == contents("data/1"));
+    server.behave(Manner::OtherTag);
+    let message = place.fails(&["cat", &url, "data/2", "--background", "never"]);
+    assert!(message.contains("and was \"1\" when the image was begun; brisk run --refresh"), "{message}");
+}
+
+#[test]
+fn credentials_stay_with_the_host_that_a_user_named() {
+    let (place, server, url) = published();
+    let other = Server::start(&place.path("www"));
+    let netrc = place.path("home/.netrc");
+    fs::write(&netrc, "machine 127.0.0.1 login me password secret\n").expect("room");
+    fs::set_permissions(&netrc, fs::Permissions::from_mode(0o600)).expect("ours");
+    server.move_to(&format!("http://{}/", other.address));
+    let (_, root) = url.split_once('#').expect("a root hash");
+    let moved = format!("{}#{root}", server.url("moved/app.img"));
+    assert!(place.done(&["cat", &moved, "data/5"]) == contents("data/5"));
+    assert!(server.asked().iter().all(|asked| asked.has_credentials));
+    assert!(!other.asked().is_empty());
+    // Another port is another origin.
+    assert!(other.asked().iter().all(|asked| !asked.has_credentials));
+
+    server.move_to(&format!("http://{}/moved/", server.address));
+    let message = place.fails(&["cat", &format!("{}#{root}", server.url("moved/x.img")), "data/5", "--wait", "1s"]);
+    assert!(message.contains("redirect"), "{message}");
+}
+
+#[test]
+fn plain_http_to_another_machine_needs_somebody_who_vouches() {
+    let place = Place::new();
+    let message = place.fails(&["cat", "http://192.0.2.1/app.img", "a"]);
+    for way in ["#sha256=HASH", "--trust KEY.pub", "--insecure"] {
+        assert!(message.contains(way), "{message}");
+    }
+}
+
+/// No thread that answers waits for the network, so what is here is read while others wait, and all who wait can be killed.
+#[test]
+fn reads_that_wait_keep_nobody_and_end_with_their_programs() {
+    let (place, server, url) = published();
+    let mnt = mounted(&place, &url);
+    assert!(fs::read(mnt.join("data/0")).expect("it arrives") == contents("data/0"));
+    server.behave(Manner::Silent);
+    let waiting: Vec<Child> = (1..33).map(|number| reader(&mnt.join(format!("data/{number}")))).collect();
+    // One that reads by mapping, and one in the middle of a file.
+    let mapped = Command::new("cmp")
+        .args([mnt.join("data/34"), mnt.join("data/35")])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("cmp is installed");
+    let waits = |pid: u32| {
+        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let wchan = fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+        state.contains(") D ") || wchan.contains("folio") || wchan.contains("request_wait")
+    };
+    for child in waiting.iter().chain([&mapped]) {
+        await_that("a read waits", || waits(child.id()));
+    }
+    // Bytes that have arrived, but are not in the page cache.
+    drop_caches();
+    assert!(fs::read(mnt.join("data/0")).expect("it is here") == contents("data/0"));
+    for mut child in waiting.into_iter().chain([mapped]) {
+        kill(child.id(), "-KILL");
+        let ended = std::cell::RefCell::new(&mut child);
+        await_that("a killed reader ends", || ended.borrow_mut().try_wait().expect("ours").is_some());
+    }
+    // The mount is as good as before.
+    server.behave(Manner::Sound);
+    assert!(fs::read(mnt.join("data/9")).expect("it arrives") == contents("data/9"));
+}
+
+fn drop_caches() {
+    fs::write("/proc/sys/vm/drop_caches", "1").expect("these tests need root");
+}
+
+/// A signal that does not end a program does not end its read either.
+#[test]
+fn a_read_goes_on_after_a_signal() {
+    let (place, server, url) = published();
+    let mnt = mounted(&place, &url);
+    server.behave(Manner::Silent);
+    let mut cat = reader(&mnt.join("data/11"));
+    await_that("it asks", || server.asked().iter().any(|asked| asked.range.is_some()));
+    for signal in ["-STOP", "-CONT", "-WINCH", "-STOP", "-CONT"] {
+        kill(cat.id(), signal);
+    }
+    server.behave(Manner::Sound);
+    let mut read = Vec::new();
+    cat.stdout.take().expect("piped").read_to_end(&mut read).expect("it reads");
+    assert!(cat.wait().expect("ours").success());
+    assert!(read == contents("data/11"));
+}
+
+#[test]
+fn a_killed_fetcher_is_replaced() {
+    let (place, server, url) = published();
+    let mnt = mounted(&place, &url);
+    server.behave(Manner::Silent);
+    let mut cats: Vec<_> = (0..4).map(|number| reader(&mnt.join(format!("data/{number}")))).collect();
+    await_that("they ask", || server.asked().iter().filter(|asked| asked.range.is_some()).count() > 2);
+    // The one that asks, again and again.
+    for _ in 0..3 {
+        let asks = place.fetchers().pop().expect("it runs");
+        kill(u32::try_from(asks).expect("a process"), "-KILL");
+        await_that("it is replaced", || place.fetchers().len() == 2 && !place.fetchers().contains(&asks));
+    }
+    server.behave(Manner::Sound);
+    for (number, cat) in cats.iter_mut().enumerate() {
+        let mut read = Vec::new();
+        cat.stdout.take().expect("piped").read_to_end(&mut read).expect("it reads");
+        assert!(read == contents(&format!("data/{number}")), "{number}");
+        cat.wait().expect("ours");
+    }
+    // Both of its processes: the next program starts others, and so those that wait go on, too.
+    for pid in place.fetchers() {
+        kill(u32::try_from(pid).expect("a process"), "-KILL");
+    }
+    let mut cat = reader(&mnt.join("data/30"));
+    assert!(place.done(&["cat", &url, "data/31"]) == contents("data/31"));
+    let mut read = Vec::new();
+    cat.stdout.take().expect("piped").read_to_end(&mut read).expect("it reads");
+    assert!(read == contents("data/30"));
+    cat.wait().expect("ours");
+}
+
+#[test]
+fn a_server_of_a_session_that_is_killed_is_replaced_while_programs_wait() {
+    let (place, server, url) = published();
+    let mnt = mounted(&place, &url);
+    server.behave(Manner::Silent);
+    let mut cat = reader(&mnt.join("data/12"));
+    await_that("it asks", || server.asked().iter().any(|asked| asked.range.is_some()));
+    let status = String::from_utf8(place.done(&["stat", &text(&mnt), "--json"])).expect("JSON");
+    let (_, pid) = status.split_once("\"server\":").or_else(|| status.split_once("\"server_pid\":")).expect("its server");
+    let pid: String = pid.trim().chars().take_while(char::is_ascii_digit).collect();
+    kill(pid.parse().expect("a number"), "-KILL");
+    server.behave(Manner::Sound);
+    let mut read = Vec::new();
+    cat.stdout.take().expect("piped").read_to_end(&mut read).expect("it reads");
+    assert!(read == contents("data/12"));
+    cat.wait().expect("ours");
+}
+
+/// Many starts at once fetch as much as one.
+#[test]
+fn many_programs_fetch_each_byte_once() {
+    let (place, server, url) = published();
+    let starts: Vec<_> = (0..16)
+        .map(|number| {
+            let name = format!("data/{}", number % 4);
+            let mut command = place.brisk(&["cat", &url, &name, "--background", "never"]);
+            (name, command.stdout(Stdio::piped()).spawn().expect("brisk is built"))
+        })
+        .collect();
+    for (name, start) in starts {
+        let output = start.wait_with_output().expect("ours");
+        assert!(output.stdout == contents(&name), "{name}");
+    }
+    place.done(&["remote", "fetch", &url, "-q"]);
+    let len = fs::metadata(place.path("www/app.img")).expect("published").len();
+    let of_image: u64 = server.sent();
+    let documents = fs::metadata(place.path("www/app.img.remote")).expect("published").len();
+    // The server says once for each name what it has, unless two ask at the same moment.
+    assert!(of_image <= len + 32 * documents, "{of_image} of {len}");
+}
+
+#[test]
+fn a_torn_block_of_the_cache_is_fetched_again() {
+    let (place, server, url) = published();
+    assert!(place.done(&["cat", &url, "data/1", "--background", "never"]) == contents("data/1"));
+    let image = fs::read_dir(place.path("cache/brisk/remote/images")).expect("there").flatten().next().expect("one");
+    let file = fs::File::options().read(true).write(true).open(image.path().join("image")).expect("there");
+    // Zeros, as after a crash of the system in which only the map got to the disk.
+    let whole = fs::read(place.path("www/app.img")).expect("published");
+    let mut stored = vec![0; whole.len()];
+    file.read_exact_at(&mut stored, 0).expect("a whole file");
+    let there = stored.chunks(4096).position(|unit| unit.iter().any(|b| *b != 0)).expect("something is there");
+    let data = stored.chunks(4096).skip(there + 1).position(|unit| unit.iter().any(|b| *b != 0));
+    let at = (there + 1 + data.expect("more is there")) * 4096;
+    file.write_all_at(&[0; 4096], at as u64).expect("room");
+    for name in ["data/1", "etc/text", "bin/app"] {
+        assert!(place.done(&["cat", &url, name, "--background", "never"]) == contents(name), "{name}");
+    }
+    drop(server);
+}
+
+#[test]
+fn a_cache_that_is_deleted_or_full_is_said_and_nobody_hangs() {
+    let (place, server, url) = published();
+    let mnt = mounted(&place, &url);
+    assert!(fs::read(mnt.join("data/0")).expect("it arrives") == contents("data/0"));
+    fs::remove_dir_all(place.path("cache/brisk/remote/images")).expect("ours");
+    // What was opened goes on.
+    assert!(fs::read(mnt.join("data/1")).expect("it arrives") == contents("data/1"));
+    place.done(&["umount", &text(&mnt)]);
+    drop(server);
+
+    let (place, _server, url) = published();
+    let cache = place.path("cache");
+    let mount = |options: &str| {
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(&cache).status();
+        assert!(mounted.expect("mount is installed").success(), "these tests need root");
+    };
+    mount("size=1m");
+    let message = place.fails(&["extract", &url, &text(&place.path("out")), "--wait", "1s"]);
+    assert!(message.contains("No space left on device"), "{message}");
+    mount("remount,size=64m");
+    assert!(place.done(&["cat", &url, "data/39"]) == contents("data/39"));
+    for pid in place.fetchers() {
+        kill(u32::try_from(pid).expect("a process"), "-KILL");
+    }
+    await_that("nobody uses it", || Command::new("umount").arg(&cache).status().is_ok_and(|status| status.success()));
+}
