@@ -8,13 +8,15 @@ The program `brisk-lab`, which measures how fast programs start and how fast fil
 | `launch` | How fast does a program start from its directory, from brisk's images and from other tools' images? |
 | `load` | Which way of loading a large file is fastest? |
 | `reads` | What do many small reads cost? |
+| `remote` | How fast does a program start from an image on a server, over a network? |
 | `codecs` | Which codec suits this tree? |
 | `report` | Writes a page from kept results. |
 
 # Where to begin
 
 `verbs` has the arguments. `launch` is the largest measurement: an `Experiment` starts an `App` in several `Format`s, in
-random order, and keeps every single run in its `Results`. `load` and `reads` have directories of their own.
+random order, and keeps every single run in its `Results`. `load`, `reads`, `remote` and `network` have directories of
+their own.
 
 Each launch is checked before its time counts. Before the clock of a cold launch starts, the lab proves that the files
 that the launch reads are not in the page cache. After a warm launch, it proves that the launch read next to nothing from
@@ -39,15 +41,18 @@ mod app;
 mod cells;
 mod cold;
 mod cold_disk;
+mod command_output;
 mod contender;
 mod disk_reads;
 mod experiment;
 mod file_sizes;
 mod files;
 mod format;
+mod ip;
 mod kept;
 mod load;
 mod machine;
+mod network;
 mod orphans;
 mod probe;
 mod program;
@@ -57,6 +62,7 @@ mod read_ahead;
 mod reads;
 mod recipe;
 mod reclaim;
+mod remote;
 mod report;
 mod results;
 mod rival;

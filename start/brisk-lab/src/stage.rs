@@ -7,7 +7,7 @@ use std::io::Seek;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use rustix::mount::{
 };
 
 use super::app::{App, Home, Words};
+use super::command_output::{checked, output_of};
 use super::contender::{Contender, Replay, Start};
 use super::disk_reads::DiskReads;
 use super::format::{Learned, Squashfuse};
@@ -237,7 +238,7 @@ impl Stage {
     }
 
     /// The programs of brisk that start others.
-    fn starters(&self) -> Vec<PathBuf> {
+    pub fn starters(&self) -> Vec<PathBuf> {
         vec![self.brisk.clone(), self.brisk.with_file_name(RUN)]
     }
 
@@ -516,6 +517,29 @@ impl Stage {
         Ok(said.lines().find_map(of_line))
     }
 
+    /// The command that launches `words` of `app` from an image, which is a file or a URL, by `brisk run` with these
+    /// options.
+    pub fn launch_image(
+        &self,
+        app: &App,
+        image: &OsStr,
+        options: &[OsString],
+        words: &Words,
+    ) -> Command {
+        let mut command = self.command(self.brisk.as_os_str(), app);
+        command
+            .arg("run")
+            .arg(image)
+            .args(self.place_arguments(app))
+            .args(options)
+            // Longer than any launch. The lab ends the session itself.
+            .args(["--linger", "3600", "--"])
+            .arg(self.program(app, &words.program))
+            .args(&words.arguments);
+        self.as_user(&mut command);
+        command
+    }
+
     fn plain_launch(&self, app: &App, start: &Start, words: &Words) -> Command {
         let Words { program, arguments } = words;
         if let Start::Session {
@@ -525,26 +549,17 @@ impl Stage {
             log,
         } = start
         {
-            let mut command = self.command(self.brisk.as_os_str(), app);
-            command
-                .arg("run")
-                .arg(image)
-                .args(self.place_arguments(app));
-            match hot {
-                Some(hot) => command.arg("--hot").arg(hot),
-                None => command.arg("--no-fill"),
+            let mut options: Vec<OsString> = match hot {
+                Some(hot) => vec!["--hot".into(), hot.into()],
+                None => vec!["--no-fill".into()],
             };
             if let Some(threads) = threads {
-                command.arg(format!("--fill-threads={threads}"));
+                options.push(format!("--fill-threads={threads}").into());
             }
             if let Some(log) = log {
-                command.arg("--fill-log").arg(log);
+                options.extend(["--fill-log".into(), log.into()]);
             }
-            // Longer than any launch. The lab ends the session itself.
-            command.args(["--linger", "3600", "--"]);
-            command.arg(self.program(app, program)).args(arguments);
-            self.as_user(&mut command);
-            return command;
+            return self.launch_image(app, image.as_os_str(), &options, words);
         }
         if let Start::Auto { cache, .. } = start {
             let mut command = self.command(self.brisk.as_os_str(), app);
@@ -830,37 +845,8 @@ fn until_free<E>(end: impl Fn() -> Result<(), E>) -> Result<(), E> {
     }
 }
 
-/// What `command` prints. It must succeed.
-pub fn output_of(command: &mut Command) -> Result<Vec<u8>> {
-    let output = command.output();
-    checked(command, output.map_err(Into::into))
-}
-
 /// Runs `command`, which may take a while and must succeed.
 pub fn work_off(command: &mut Command, undo: &mut Undo) -> Result<()> {
     let output = undo.output(command);
     checked(command, output).map(drop)
-}
-
-fn checked(command: &Command, output: Result<Output>) -> Result<Vec<u8>> {
-    let output =
-        output.with_context(|| format!("cannot start {}", command.get_program().display()))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        anyhow::bail!(
-            "{} ended with {}: {}",
-            shown(command).join(" "),
-            output.status,
-            said.trim().replace('\n', " / ")
-        );
-    }
-    Ok(output.stdout)
-}
-
-/// The words of a command, for people.
-pub fn shown(command: &Command) -> Vec<String> {
-    std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect()
 }

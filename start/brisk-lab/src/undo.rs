@@ -19,8 +19,10 @@ use brisk_launch::ignore_requests_to_end;
 use brisk_serve::{end_session, sessions};
 use brisk_terminal::messages::warn;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, getppid, kill_process_group, test_kill_process_group};
 use serde::{Deserialize, Serialize};
+
+use super::ip;
 
 /// How often to ask a session to end that is still starting or ending.
 const TRIES: u32 = 50;
@@ -47,6 +49,8 @@ enum Step {
     RemovePlace(PathBuf),
     /// Removes a control group, once its processes have ended.
     RemoveGroup(PathBuf),
+    /// Removes the network namespace with this name, once the processes in it have ended.
+    RemoveNetwork(String),
     /// Moves the process with this number into the control group with this list of processes.
     Leave(PathBuf, u32),
     /// Ends the running program, which has this process group. None if no program runs.
@@ -79,6 +83,7 @@ pub fn undoing<T>(measure: impl FnOnce(&mut Undo) -> Result<T>) -> Result<T> {
 pub struct Undo {
     process: Child,
     steps: Option<ChildStdin>,
+    runtime: PathBuf,
 }
 
 impl Undo {
@@ -96,7 +101,16 @@ impl Undo {
             .spawn()
             .context("cannot start the process that restores what the lab changes")?;
         let steps = process.stdin.take();
-        Ok(Self { process, steps })
+        Ok(Self {
+            process,
+            steps,
+            runtime: runtime.to_owned(),
+        })
+    }
+
+    /// The directory whose sessions it ends.
+    pub fn runtime(&self) -> &Path {
+        &self.runtime
     }
 
     /// Promises to write `text` to `path`, a file of the kernel.
@@ -122,6 +136,11 @@ impl Undo {
     /// Promises to remove the control group.
     pub fn remove_group(&mut self, path: &Path) -> Result<()> {
         self.add(&Step::RemoveGroup(path.to_owned()))
+    }
+
+    /// Promises to end all processes in the network namespace with this name but the lab, and to remove it.
+    pub fn remove_network(&mut self, name: &str) -> Result<()> {
+        self.add(&Step::RemoveNetwork(name.to_owned()))
     }
 
     /// Promises to move this process back into the control group `home`.
@@ -268,6 +287,15 @@ pub fn restore() -> Result<bool> {
                 // The group was announced once for each disk, so it may be gone already.
                 if let Err(e) = gone.or_else(absent) {
                     failed(&format!("remove the control group {}", path.display()), &e);
+                }
+            }
+            Step::RemoveNetwork(name) => {
+                // The lab is in it, and waits for this process.
+                if let Err(e) = ip::remove_namespace(&name, getppid()) {
+                    failed(
+                        &format!("remove the network namespace {name}"),
+                        &format!("{e:#}"),
+                    );
                 }
             }
             Step::Program(_) | Step::Server(_) | Step::Display(_) | Step::User(_) => {}

@@ -2,6 +2,7 @@
 
 mod load;
 mod reads;
+mod remote;
 mod repeated;
 
 use std::ffi::OsString;
@@ -22,7 +23,7 @@ use crate::format::{Format, Formats};
 use crate::load::worker;
 use crate::recipe::Recipe;
 use crate::rival::Rival;
-use crate::{kept, raw, report, table, undo};
+use crate::{kept, network, raw, report, table, undo};
 
 /// How often a command is recorded by default.
 const RECORDINGS: u32 = 3;
@@ -51,11 +52,19 @@ enum Action {
     Load(Box<load::Args>),
     /// Measures thousands of small reads of a file: from mappings, by system calls, and asynchronous.
     Reads(reads::Args),
+    /// Measures how fast a program starts from an image on a server, over a line with a rate and a delay.
+    Remote(Box<remote::Args>),
     /// Makes the page with pictures again from kept results, or tables and a picture for other pages.
     Report(ReportArgs),
     /// Restores what an experiment changed, once it is over. The lab starts this itself.
     #[command(hide = true)]
     Restore,
+    /// Carries packets from one network device to another. The lab starts this itself.
+    #[command(hide = true)]
+    Relay {
+        /// The job, in the form that the lab writes.
+        job: String,
+    },
     /// Loads a file once. The lab starts this itself.
     #[command(hide = true)]
     LoadWorker {
@@ -344,11 +353,13 @@ pub fn run() -> anyhow::Result<Answer> {
         Action::Codecs(args) => codecs(args),
         Action::Load(args) => load::run(args),
         Action::Reads(args) => reads::run(args),
+        Action::Remote(args) => remote::run(args),
         Action::Report(args) => make_report(args),
         Action::Restore => Ok(match undo::restore()? {
             true => Answer::Yes,
             false => Answer::No,
         }),
+        Action::Relay { job } => network::run_relay(job).map(|()| Answer::Yes),
         Action::LoadWorker { job } => worker::run(job).map(|()| Answer::Yes),
         Action::ReadsWorker { job } => crate::reads::work(job).map(|()| Answer::Yes),
         Action::Manual(manual) => write_manual(manual, Some(Lab::command())),
