@@ -109,10 +109,10 @@ pub fn judge(
 }
 
 fn changed(validator: Option<&str>, found: &str) -> Judged {
+    let [found, known] = [found, validator.unwrap_or("")]
+        .map(|tag| tag.trim_matches('"').escape_debug().to_string());
     Judged::Changed(format!(
-        "the file on the server is {}, and was {} when the image was begun",
-        found.escape_debug(),
-        validator.unwrap_or("").escape_debug()
+        "the file on the server is {found}, and was {known} when the image was begun"
     ))
 }
 
@@ -174,7 +174,7 @@ mod tests {
             (
                 206,
                 &[("content-range", "bytes 10-19/100"), ("etag", "\"2\"")],
-                Changed("the file on the server is \\\"2\\\", and was \\\"1\\\" when the image was begun".into()),
+                Changed("the file on the server is 2, and was 1 when the image was begun".into()),
             ),
             (
                 206,

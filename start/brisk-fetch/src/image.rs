@@ -62,6 +62,8 @@ pub struct Image {
     pause: Cell<Duration>,
     /// The server has no ranges, so one request brings everything.
     has_no_ranges: Cell<bool>,
+    /// Whether a request is under way that brings everything.
+    brings_all: Cell<bool>,
     /// Bytes that may come now for what nobody waits for, if that is limited, and when that was counted.
     allowance: Cell<(f64, Instant)>,
     work: Notify,
@@ -110,6 +112,7 @@ impl Image {
             not_before: Cell::new(now),
             pause: Cell::new(FIRST_PAUSE),
             has_no_ranges: Cell::new(false),
+            brings_all: Cell::new(false),
             allowance: Cell::new((0.0, now)),
             work: Notify::new(),
             news: watch::Sender::new(0),
@@ -137,15 +140,13 @@ impl Image {
 
     /// What the publisher says of the image decides what is asked for first.
     pub fn plan(&self, descriptor: &Descriptor) {
-        let len = self.presence.len();
         let mut schedule = self.schedule.borrow_mut();
-        let tree = descriptor.hash_tree.unwrap_or(len);
-        let frames = descriptor.frames.clone().unwrap_or(tree..tree);
-        // What stands together is asked for together.
-        schedule.want(Class::Tables, descriptor.tables..frames.start);
-        schedule.want(Class::Tables, frames.end..len);
-        schedule.want(Class::Tables, 0..UNIT);
-        schedule.want(Class::Pack, frames);
+        for bytes in descriptor.first_needed() {
+            schedule.want(Class::Tables, bytes);
+        }
+        if let Some(frames) = &descriptor.frames {
+            schedule.want(Class::Pack, frames.clone());
+        }
         self.work.notify_one();
     }
 
@@ -395,8 +396,12 @@ impl Image {
         }
         let part = match judged {
             Judged::Part(part) => part,
+            // Another request brings everything.
+            Judged::Whole if self.has_no_ranges.replace(true) && self.brings_all.get() => {
+                return Ok(());
+            }
             Judged::Whole => {
-                self.has_no_ranges.set(true);
+                self.brings_all.set(true);
                 let all = 0..self.presence.len();
                 self.schedule.borrow_mut().extend(id, all.clone());
                 all
@@ -409,7 +414,12 @@ impl Image {
             }
             Judged::Never(why) => return Err(Fault::Never(why)),
         };
-        self.receive(id, part, response).await
+        let is_all = self.has_no_ranges.get();
+        let received = self.receive(id, part, response).await;
+        if is_all {
+            self.brings_all.set(false);
+        }
+        received
     }
 
     /// Waits until so many bytes may come for what nobody waits for.

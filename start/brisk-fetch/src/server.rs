@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 use crate::answer::{Judged, judge, total_len, validator_of};
 use crate::confine::confine;
 use crate::image::Image;
-use crate::origin::{Document, Origin, Part};
+use crate::origin::{Document, Origin, Part, reasons};
 use crate::supervisor::duplicate;
 
 /// How many bytes at the end of a file are asked for first if nothing is known of it.
@@ -158,6 +158,11 @@ impl Server {
                         Ask::Renew { start, end } => {
                             if let Some(image) = &image {
                                 image.renew(start..end);
+                                wanted.push(Wanted {
+                                    bytes: start..end,
+                                    class: Class::Miss,
+                                    since: Instant::now(),
+                                });
                             }
                         }
                         other => match self.serve(other).await {
@@ -295,11 +300,11 @@ impl Server {
             }
         };
         self.make_room();
-        let entry = self.cache.make(&key, &about).map_err(|e| e.to_string())?;
+        let entry = self.cache.make(&key, &about).map_err(|e| reasons(&e))?;
         if let (Some(_), Some(text)) = (&descriptor, &resolved.descriptor) {
             entry
                 .describe(text, resolved.signature.as_deref())
-                .map_err(|e| e.to_string())?;
+                .map_err(|e| reasons(&e))?;
         }
         let opened = Opened {
             key: key.clone(),
@@ -393,7 +398,7 @@ impl Server {
             image.set_options(options.clone());
             return Ok(image);
         }
-        let entry = self.cache.entry(key).map_err(|e| e.to_string())?;
+        let entry = self.cache.entry(key).map_err(|e| reasons(&e))?;
         let entry = entry.ok_or_else(|| format!("{url}: the image was removed from the cache"))?;
         let opened = Image::open(entry, url.clone(), Rc::clone(&self.origin), options.clone());
         let image = opened.map_err(|e| format!("{url}: {e}"))?;
@@ -404,7 +409,7 @@ impl Server {
     }
 
     fn attach(&self, key: &str) -> Result<Served, String> {
-        let entry = self.cache.entry(key).map_err(|e| e.to_string())?;
+        let entry = self.cache.entry(key).map_err(|e| reasons(&e))?;
         let entry = entry.ok_or("the image was removed from the cache; start the program again")?;
         let url = parse_url(&entry.about.url)?;
         let known = self.images.borrow().get(key).map(Rc::clone);
@@ -426,7 +431,7 @@ enum Served {
 }
 
 fn parse_url(url: &str) -> Result<RemoteUrl, String> {
-    RemoteUrl::parse(url).map_err(|e| e.to_string())
+    RemoteUrl::parse(url).map_err(|e| reasons(&e))
 }
 
 /// Tells a program what has come of what it wants, and what does not come.

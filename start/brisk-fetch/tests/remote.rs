@@ -32,53 +32,101 @@ fn reader(path: &std::path::Path) -> Child {
 }
 
 fn kill(pid: u32, signal: &str) {
-    let killed = Command::new("kill").args([signal, &pid.to_string()]).status();
+    let killed = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
     assert!(killed.expect("kill is installed").success());
 }
 
 /// Mounts the image, whose rest never arrives by itself.
 fn mounted(place: &Place, url: &str) -> std::path::PathBuf {
     let mnt = place.path("mnt");
-    place.done(&["mount", url, &text(&mnt), "--background", "never", "--wait", "600s"]);
+    place.done(&[
+        "mount",
+        url,
+        &text(&mnt),
+        "--background",
+        "never",
+        "--wait",
+        "600s",
+    ]);
     mnt
 }
 
 #[test]
 fn a_program_starts_from_a_server_and_later_without_it() {
     let (place, server, url) = published();
-    let started = place.done(&["run", &url, "--linger", "0", "--", "/bin/sh", "-c", "cat $BRISK_TREE/etc/text"]);
+    let started = place.done(&[
+        "run",
+        &url,
+        "--linger",
+        "0",
+        "--",
+        "/bin/sh",
+        "-c",
+        "cat $BRISK_TREE/etc/text",
+    ]);
     assert_eq!(started, contents("etc/text"));
     place.done(&["remote", "fetch", &url, "-q"]);
-    let len = fs::metadata(place.path("www/app.img")).expect("published").len();
-    let image: u64 = server.asked().iter().filter(|asked| asked.path == "/app.img").count() as u64;
+    let len = fs::metadata(place.path("www/app.img"))
+        .expect("published")
+        .len();
+    let image: u64 = server
+        .asked()
+        .iter()
+        .filter(|asked| asked.path == "/app.img")
+        .count() as u64;
     assert!(image > 0);
-    let documents = fs::metadata(place.path("www/app.img.remote")).expect("published").len();
+    let documents = fs::metadata(place.path("www/app.img.remote"))
+        .expect("published")
+        .len();
     // Each byte once.
     assert_eq!(server.sent(), len + documents);
     let asked = server.asked().len();
     server.behave(Manner::Down);
-    let started = place.done(&["run", &url, "--linger", "0", "--", "/bin/sh", "-c", "cat $BRISK_TREE/data/7"]);
+    let started = place.done(&[
+        "run",
+        &url,
+        "--linger",
+        "0",
+        "--",
+        "/bin/sh",
+        "-c",
+        "cat $BRISK_TREE/data/7",
+    ]);
     assert!(started == contents("data/7"));
     assert_eq!(server.asked().len(), asked);
     let listed = place.done(&["remote", "list", "--json"]);
-    assert!(String::from_utf8_lossy(&listed).contains("\"complete\":true"), "{}", String::from_utf8_lossy(&listed));
+    let listed = String::from_utf8(listed).expect("JSON");
+    assert!(listed.contains("\"is_complete\":true"), "{listed}");
 }
 
 #[test]
 fn every_verb_that_reads_takes_a_url() {
     let (place, server, url) = published();
     assert!(place.done(&["cat", &url, "data/3"]) == contents("data/3"));
-    assert!(String::from_utf8_lossy(&place.done(&["ls", &url])).contains("etc/text"));
+    assert!(String::from_utf8_lossy(&place.done(&["ls", &url, "etc"])).contains("text"));
     place.done(&["info", &url]);
     let out = place.path("out");
     place.done(&["extract", &url, &text(&out)]);
     for (name, bytes) in files() {
-        assert!(fs::read(out.join(&name)).expect("extracted") == bytes, "{name}");
+        assert!(
+            fs::read(out.join(&name)).expect("extracted") == bytes,
+            "{name}"
+        );
     }
     place.done(&["verify", &url]);
-    let len = fs::metadata(place.path("www/app.img")).expect("published").len();
-    let documents = fs::metadata(place.path("www/app.img.remote")).expect("published").len();
-    assert!(server.sent() <= len + documents, "{} of {len}", server.sent());
+    let len = fs::metadata(place.path("www/app.img"))
+        .expect("published")
+        .len();
+    let documents = fs::metadata(place.path("www/app.img.remote"))
+        .expect("published")
+        .len();
+    assert!(
+        server.sent() <= len + documents,
+        "{} of {len}",
+        server.sent()
+    );
 }
 
 /// What a server does for a while, and then no more.
@@ -96,7 +144,10 @@ fn what_passes_is_waited_for() {
         let (place, server, url) = published();
         server.behave_for(manner, if manner == Manner::Flipped { 1 } else { 3 });
         for name in ["data/1", "data/20", "etc/text"] {
-            assert!(place.done(&["cat", &url, name]) == contents(name), "{manner:?} {name}");
+            assert!(
+                place.done(&["cat", &url, name]) == contents(name),
+                "{manner:?} {name}"
+            );
         }
     }
 }
@@ -107,8 +158,10 @@ fn a_server_without_ranges_gives_all_of_it_once() {
     server.behave(Manner::Whole);
     assert!(place.done(&["cat", &url, "data/30"]) == contents("data/30"));
     place.done(&["remote", "fetch", &url, "-q"]);
-    let len = fs::metadata(place.path("www/app.img")).expect("published").len();
-    assert!(server.sent() < 2 * len, "{} of {len}", server.sent());
+    // The first three ask before any answer has come.
+    let asked = server.asked();
+    let parts = asked.iter().filter(|asked| asked.range.is_some()).count();
+    assert!(parts <= 4, "{asked:?}");
 }
 
 /// What a server does for ever ends with an error that says it, and never with wrong bytes.
@@ -117,13 +170,22 @@ fn what_does_not_pass_is_said() {
     for (manner, said) in [
         (Manner::Status(404, None), "404"),
         (Manner::Status(403, None), "~/.netrc"),
-        (Manner::Status(429, Some("3600")), "asks to come again in 3600 s"),
-        (Manner::Status(503, None), "nothing has come for 1 s: the server answers 503"),
-        (Manner::OtherLength, "bytes when the image was begun; brisk run --refresh URL"),
+        (
+            Manner::Status(429, Some("3600")),
+            "asks to come again in 3600 s",
+        ),
+        (
+            Manner::Status(503, None),
+            "nothing has come for 1 s: the server answers 503",
+        ),
+        (
+            Manner::OtherLength,
+            "when the image was begun; brisk run --refresh URL",
+        ),
         (Manner::Gzip, "Content-Encoding: gzip"),
         (Manner::Silent, "nothing has come for 1 s"),
         (Manner::Down, "nothing has come for 1 s"),
-        (Manner::Flipped, "digest"),
+        (Manner::Flipped, "the verity tree says"),
     ] {
         let (place, server, url) = published();
         server.behave(manner);
@@ -140,7 +202,10 @@ fn a_file_that_changes_on_the_server_is_not_mixed_with_the_old_one() {
     assert!(place.done(&["cat", &url, "data/1", "--background", "never"]) == contents("data/1"));
     server.behave(Manner::OtherTag);
     let message = place.fails(&["cat", &url, "data/2", "--background", "never"]);
-    assert!(message.contains("and was \"1\" when the image was begun; brisk run --refresh"), "{message}");
+    assert!(
+        message.contains("and was 1 when the image was begun; brisk run --refresh"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -159,8 +224,9 @@ fn credentials_stay_with_the_host_that_a_user_named() {
     // Another port is another origin.
     assert!(other.asked().iter().all(|asked| !asked.has_credentials));
 
+    let place = Place::new();
     server.move_to(&format!("http://{}/moved/", server.address));
-    let message = place.fails(&["cat", &format!("{}#{root}", server.url("moved/x.img")), "data/5", "--wait", "1s"]);
+    let message = place.fails(&["cat", &moved, "data/5", "--wait", "1s"]);
     assert!(message.contains("redirect"), "{message}");
 }
 
@@ -180,7 +246,9 @@ fn reads_that_wait_keep_nobody_and_end_with_their_programs() {
     let mnt = mounted(&place, &url);
     assert!(fs::read(mnt.join("data/0")).expect("it arrives") == contents("data/0"));
     server.behave(Manner::Silent);
-    let waiting: Vec<Child> = (1..33).map(|number| reader(&mnt.join(format!("data/{number}")))).collect();
+    let waiting: Vec<Child> = (1..33)
+        .map(|number| reader(&mnt.join(format!("data/{number}"))))
+        .collect();
     // One that reads by mapping, and one in the middle of a file.
     let mapped = Command::new("cmp")
         .args([mnt.join("data/34"), mnt.join("data/35")])
@@ -201,7 +269,9 @@ fn reads_that_wait_keep_nobody_and_end_with_their_programs() {
     for mut child in waiting.into_iter().chain([mapped]) {
         kill(child.id(), "-KILL");
         let ended = std::cell::RefCell::new(&mut child);
-        await_that("a killed reader ends", || ended.borrow_mut().try_wait().expect("ours").is_some());
+        await_that("a killed reader ends", || {
+            ended.borrow_mut().try_wait().expect("ours").is_some()
+        });
     }
     // The mount is as good as before.
     server.behave(Manner::Sound);
@@ -219,13 +289,19 @@ fn a_read_goes_on_after_a_signal() {
     let mnt = mounted(&place, &url);
     server.behave(Manner::Silent);
     let mut cat = reader(&mnt.join("data/11"));
-    await_that("it asks", || server.asked().iter().any(|asked| asked.range.is_some()));
+    await_that("it asks", || {
+        server.asked().iter().any(|asked| asked.range.is_some())
+    });
     for signal in ["-STOP", "-CONT", "-WINCH", "-STOP", "-CONT"] {
         kill(cat.id(), signal);
     }
     server.behave(Manner::Sound);
     let mut read = Vec::new();
-    cat.stdout.take().expect("piped").read_to_end(&mut read).expect("it reads");
+    cat.stdout
+        .take()
+        .expect("piped")
+        .read_to_end(&mut read)
+        .expect("it reads");
     assert!(cat.wait().expect("ours").success());
     assert!(read == contents("data/11"));
 }
@@ -235,18 +311,33 @@ fn a_killed_fetcher_is_replaced() {
     let (place, server, url) = published();
     let mnt = mounted(&place, &url);
     server.behave(Manner::Silent);
-    let mut cats: Vec<_> = (0..4).map(|number| reader(&mnt.join(format!("data/{number}")))).collect();
-    await_that("they ask", || server.asked().iter().filter(|asked| asked.range.is_some()).count() > 2);
+    let mut cats: Vec<_> = (0..4)
+        .map(|number| reader(&mnt.join(format!("data/{number}"))))
+        .collect();
+    await_that("they ask", || {
+        server
+            .asked()
+            .iter()
+            .filter(|asked| asked.range.is_some())
+            .count()
+            > 2
+    });
     // The one that asks, again and again.
     for _ in 0..3 {
         let asks = place.fetchers().pop().expect("it runs");
         kill(u32::try_from(asks).expect("a process"), "-KILL");
-        await_that("it is replaced", || place.fetchers().len() == 2 && !place.fetchers().contains(&asks));
+        await_that("it is replaced", || {
+            place.fetchers().len() == 2 && !place.fetchers().contains(&asks)
+        });
     }
     server.behave(Manner::Sound);
     for (number, cat) in cats.iter_mut().enumerate() {
         let mut read = Vec::new();
-        cat.stdout.take().expect("piped").read_to_end(&mut read).expect("it reads");
+        cat.stdout
+            .take()
+            .expect("piped")
+            .read_to_end(&mut read)
+            .expect("it reads");
         assert!(read == contents(&format!("data/{number}")), "{number}");
         cat.wait().expect("ours");
     }
@@ -257,7 +348,11 @@ fn a_killed_fetcher_is_replaced() {
     let mut cat = reader(&mnt.join("data/30"));
     assert!(place.done(&["cat", &url, "data/31"]) == contents("data/31"));
     let mut read = Vec::new();
-    cat.stdout.take().expect("piped").read_to_end(&mut read).expect("it reads");
+    cat.stdout
+        .take()
+        .expect("piped")
+        .read_to_end(&mut read)
+        .expect("it reads");
     assert!(read == contents("data/30"));
     cat.wait().expect("ours");
 }
@@ -268,14 +363,27 @@ fn a_server_of_a_session_that_is_killed_is_replaced_while_programs_wait() {
     let mnt = mounted(&place, &url);
     server.behave(Manner::Silent);
     let mut cat = reader(&mnt.join("data/12"));
-    await_that("it asks", || server.asked().iter().any(|asked| asked.range.is_some()));
+    await_that("it asks", || {
+        server.asked().iter().any(|asked| asked.range.is_some())
+    });
     let status = String::from_utf8(place.done(&["stat", &text(&mnt), "--json"])).expect("JSON");
-    let (_, pid) = status.split_once("\"server\":").or_else(|| status.split_once("\"server_pid\":")).expect("its server");
-    let pid: String = pid.trim().chars().take_while(char::is_ascii_digit).collect();
+    let (_, pid) = status
+        .split_once("\"server\":")
+        .or_else(|| status.split_once("\"server_pid\":"))
+        .expect("its server");
+    let pid: String = pid
+        .trim()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
     kill(pid.parse().expect("a number"), "-KILL");
     server.behave(Manner::Sound);
     let mut read = Vec::new();
-    cat.stdout.take().expect("piped").read_to_end(&mut read).expect("it reads");
+    cat.stdout
+        .take()
+        .expect("piped")
+        .read_to_end(&mut read)
+        .expect("it reads");
     assert!(read == contents("data/12"));
     cat.wait().expect("ours");
 }
@@ -288,7 +396,13 @@ fn many_programs_fetch_each_byte_once() {
         .map(|number| {
             let name = format!("data/{}", number % 4);
             let mut command = place.brisk(&["cat", &url, &name, "--background", "never"]);
-            (name, command.stdout(Stdio::piped()).spawn().expect("brisk is built"))
+            (
+                name,
+                command
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .expect("brisk is built"),
+            )
         })
         .collect();
     for (name, start) in starts {
@@ -296,9 +410,13 @@ fn many_programs_fetch_each_byte_once() {
         assert!(output.stdout == contents(&name), "{name}");
     }
     place.done(&["remote", "fetch", &url, "-q"]);
-    let len = fs::metadata(place.path("www/app.img")).expect("published").len();
+    let len = fs::metadata(place.path("www/app.img"))
+        .expect("published")
+        .len();
     let of_image: u64 = server.sent();
-    let documents = fs::metadata(place.path("www/app.img.remote")).expect("published").len();
+    let documents = fs::metadata(place.path("www/app.img.remote"))
+        .expect("published")
+        .len();
     // The server says once for each name what it has, unless two ask at the same moment.
     assert!(of_image <= len + 32 * documents, "{of_image} of {len}");
 }
@@ -307,18 +425,35 @@ fn many_programs_fetch_each_byte_once() {
 fn a_torn_block_of_the_cache_is_fetched_again() {
     let (place, server, url) = published();
     assert!(place.done(&["cat", &url, "data/1", "--background", "never"]) == contents("data/1"));
-    let image = fs::read_dir(place.path("cache/brisk/remote/images")).expect("there").flatten().next().expect("one");
-    let file = fs::File::options().read(true).write(true).open(image.path().join("image")).expect("there");
+    let image = fs::read_dir(place.path("cache/brisk/remote/images"))
+        .expect("there")
+        .flatten()
+        .next()
+        .expect("one");
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(image.path().join("image"))
+        .expect("there");
     // Zeros, as after a crash of the system in which only the map got to the disk.
     let whole = fs::read(place.path("www/app.img")).expect("published");
     let mut stored = vec![0; whole.len()];
     file.read_exact_at(&mut stored, 0).expect("a whole file");
-    let there = stored.chunks(4096).position(|unit| unit.iter().any(|b| *b != 0)).expect("something is there");
-    let data = stored.chunks(4096).skip(there + 1).position(|unit| unit.iter().any(|b| *b != 0));
+    let there = stored
+        .chunks(4096)
+        .position(|unit| unit.iter().any(|b| *b != 0))
+        .expect("something is there");
+    let data = stored
+        .chunks(4096)
+        .skip(there + 1)
+        .position(|unit| unit.iter().any(|b| *b != 0));
     let at = (there + 1 + data.expect("more is there")) * 4096;
     file.write_all_at(&[0; 4096], at as u64).expect("room");
     for name in ["data/1", "etc/text", "bin/app"] {
-        assert!(place.done(&["cat", &url, name, "--background", "never"]) == contents(name), "{name}");
+        assert!(
+            place.done(&["cat", &url, name, "--background", "never"]) == contents(name),
+            "{name}"
+        );
     }
     drop(server);
 }
@@ -337,8 +472,14 @@ fn a_cache_that_is_deleted_or_full_is_said_and_nobody_hangs() {
     let (place, _server, url) = published();
     let cache = place.path("cache");
     let mount = |options: &str| {
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(&cache).status();
-        assert!(mounted.expect("mount is installed").success(), "these tests need root");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "none"])
+            .arg(&cache)
+            .status();
+        assert!(
+            mounted.expect("mount is installed").success(),
+            "these tests need root"
+        );
     };
     mount("size=1m");
     let message = place.fails(&["extract", &url, &text(&place.path("out")), "--wait", "1s"]);
@@ -348,5 +489,10 @@ fn a_cache_that_is_deleted_or_full_is_said_and_nobody_hangs() {
     for pid in place.fetchers() {
         kill(u32::try_from(pid).expect("a process"), "-KILL");
     }
-    await_that("nobody uses it", || Command::new("umount").arg(&cache).status().is_ok_and(|status| status.success()));
+    await_that("nobody uses the disk", || {
+        Command::new("umount")
+            .arg(&cache)
+            .status()
+            .is_ok_and(|status| status.success())
+    });
 }

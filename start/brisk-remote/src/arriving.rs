@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use brisk_io::ByteSource;
 
@@ -21,6 +22,8 @@ pub struct Arriving {
     /// None if the image is complete.
     map: Option<File>,
     presence: Presence,
+    /// What is asked for again because it was wrong. The map may still say that it is there.
+    renewing: Mutex<Vec<Range<u64>>>,
 }
 
 impl Arriving {
@@ -48,6 +51,7 @@ impl Arriving {
             image,
             map,
             presence,
+            renewing: Mutex::default(),
         };
         arriving
             .look(&(0..entry.about.len))
@@ -98,6 +102,9 @@ impl Arriving {
             }
         }
         self.presence.take_map(range.start, &read);
+        for wrong in &*self.renewing() {
+            self.presence.clear(wrong);
+        }
         Ok(())
     }
 
@@ -119,9 +126,22 @@ impl Arriving {
         self.presence.whole_units(bytes)
     }
 
-    /// Forgets that `bytes` are there. The fetcher must have cleared them in the map, or be about to.
+    fn renewing(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
+        self.renewing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets that `bytes` are there, until [`has_come`](Self::has_come) says that they are there anew.
     pub(crate) fn forget(&self, bytes: &Range<u64>) {
-        self.presence.clear(&self.presence.whole_units(bytes));
+        let bytes = self.presence.whole_units(bytes);
+        let mut renewing = self.renewing();
+        self.presence.clear(&bytes);
+        renewing.push(bytes);
+    }
+
+    /// The fetcher says that these bytes are there.
+    pub(crate) fn has_come(&self, bytes: &Range<u64>) {
+        self.renewing()
+            .retain(|wrong| wrong.start < bytes.start || bytes.end < wrong.end);
     }
 
     /// Reads what is there.

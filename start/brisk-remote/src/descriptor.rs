@@ -22,6 +22,7 @@ use std::ops::Range;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hex::is_digest;
+use crate::presence::UNIT;
 
 /// The first line.
 const TITLE: &str = "brisk-remote 1";
@@ -79,6 +80,17 @@ impl fmt::Display for Descriptor {
 }
 
 impl Descriptor {
+    /// What nothing can be read without: the superblock, the tables, and the hash tree.
+    pub fn first_needed(&self) -> [Range<u64>; 3] {
+        let tree = self.hash_tree.unwrap_or(self.file_bytes);
+        let frames = self.frames.clone().unwrap_or(tree..tree);
+        [
+            self.tables..frames.start,
+            frames.end..self.file_bytes,
+            0..UNIT.min(self.file_bytes),
+        ]
+    }
+
     /// Reads a descriptor, byte by byte as brisk writes it.
     ///
     /// # Errors

@@ -239,6 +239,10 @@ impl Arrivals<'_> {
             return match self.lines.next(at_most) {
                 Ok(Some(Tell::Failed { start, end, why })) => Arrival::Failed(start..end, why),
                 Ok(Some(Tell::Refused { why })) => Arrival::Failed(0..u64::MAX, why),
+                Ok(Some(Tell::Here { start, end })) => {
+                    self.image.arriving.has_come(&(start..end));
+                    Arrival::Here
+                }
                 Ok(Some(_)) => Arrival::Here,
                 Ok(None) => continue,
                 Err(_) => Arrival::Lost,

@@ -115,7 +115,9 @@ impl WaitingImage {
             match read {
                 Ok(tell) => {
                     state.lines = Some(lines);
-                    if let Some(Tell::Failed { start, end, why }) = tell {
+                    if let Some(Tell::Here { start, end }) = tell {
+                        self.arriving.has_come(&(start..end));
+                    } else if let Some(Tell::Failed { start, end, why }) = tell {
                         state.failed.push((start..end, why));
                     } else if let Some(Tell::Refused { why }) = tell {
                         state.failed.push((0..u64::MAX, why));

@@ -128,7 +128,7 @@ pub use rooted_launch::RootedLaunch;
 pub use session::{
     Bind, FileState, FillPlan, ImageStatus, MissingPlace, Notice, OperationStatus, RemoteImage,
     SeenBy, Session, SessionEnd, SessionFill, SessionImage, SessionStatus, SharedMount,
-    end_session, end_sessions, remove_logs, sessions,
+    end_session, end_sessions, open_arriving, remove_logs, sessions,
 };
 pub use squashfs_decoding::{Decoders, SquashfsDecoding};
 pub use system_state::SystemState;

@@ -7,7 +7,7 @@ use brisk_image::{Image, Limits, OpenOptions};
 use crate::file_kind::explain_image;
 
 /// An image to be read.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct ImageArgs {
     /// The image, or a file that contains one, such as an AppImage.
     pub image: PathBuf,
@@ -18,7 +18,7 @@ pub struct ImageArgs {
 }
 
 /// How much an image may hold where all of it is read.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct LimitArgs {
     /// Reads the image however many names and bytes its files have. Give this only for images that you trust.
     /// [default: at most 100,000 names and 1 GiB, and for each byte of the image 2 names and 1000 bytes more]

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use brisk_image::verity::{RootHash, TreeFile, VerifiedFile};
+use brisk_image::verity::{RootHash, Verity};
 use brisk_image::{Image, OpenOptions as ImageOptions};
 use brisk_launch::sys::process::start_detached;
 use brisk_remote::{
-    Arriving, Ask, Background, Entry, Fetcher, FetcherPlace, OpenOptions, RemoteCache, RemoteUrl,
-    Resolved, WAIT, WaitingImage, now,
+    Arriving, Ask, Background, Descriptor, Entry, Fetcher, FetcherPlace, OpenOptions, RemoteCache,
+    RemoteUrl, Resolved, WAIT, WaitingImage, now,
 };
-use brisk_serve::RemoteImage;
+use brisk_serve::{RemoteImage, open_arriving};
 use brisk_terminal::age::parse_linger;
 use brisk_terminal::messages::{say, warn};
 use brisk_terminal::size::parse_size;
@@ -32,7 +32,7 @@ const ASK_AGAIN: u64 = 60;
 const NETWORK: &str = "Images on the network";
 
 /// How to read an image on the network.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct RemoteArgs {
     /// Reads an image by plain http:// from another machine though nobody vouches for it: everyone between here and there can
     /// change it.
@@ -110,23 +110,23 @@ impl RemoteArgs {
         let remote = RemoteImage::new(cache.path(), &*entry.key, program);
         let arriving = Arc::new(Arriving::open(&entry)?);
         let source = Arc::new(WaitingImage::new(arriving, place, tell_wait));
-        let read = || -> Result<Image, brisk_image::Error> {
-            let source = Arc::clone(&source);
-            let Some(root) = &entry.about.root else {
-                return Image::from_source(source, options);
-            };
-            let root: RootHash = root.parse()?;
-            let found = Image::from_source(Arc::clone(&source), options)?;
-            let superblock = found.verity_superblock()?.ok_or_else(|| {
-                brisk_image::Error::of_source(std::io::Error::other(
-                    "it has no hash tree behind it, which its root hash needs; brisk publish adds one",
-                ))
-            })?;
-            let tree = TreeFile::new(Arc::clone(&source), Path::new(url.as_str()), superblock);
-            let verified = VerifiedFile::new(source, Path::new(url.as_str()), tree, root)?;
-            Image::open_verified(Arc::new(verified), options)
-        };
-        let image = read().map_err(|e| e.with_path(url.as_str()))?;
+        let (text, _) = entry.described()?;
+        let described = text.and_then(|text| Descriptor::parse(&text).ok());
+        let root = entry
+            .about
+            .root
+            .as_deref()
+            .map(str::parse::<RootHash>)
+            .transpose()?;
+        let path = Path::new(url.as_str());
+        let opened = open_arriving(
+            Arc::clone(&source),
+            path,
+            root.map(Verity::new),
+            described.as_ref(),
+            options,
+        );
+        let image = opened.map_err(|e| e.with_path(path))?;
         Ok(OpenedRemote {
             image,
             remote,
@@ -143,6 +143,10 @@ impl RemoteArgs {
         trusted: Option<&TrustedKeys>,
         background: Option<Background>,
     ) -> anyhow::Result<Entry> {
+        if trusted.is_none() {
+            // Before anybody is asked over a network that can be read.
+            judge(url, &Resolved::default(), None, 0, self.insecure)?;
+        }
         let cache = place.cache();
         let is_newer = url.pin().is_none() && cache.takes_newer(url);
         let known = cache.known(url)?;
@@ -178,7 +182,11 @@ impl RemoteArgs {
             cache.largest_serial(url)?,
             self.insecure,
         )?;
-        let opened = fetcher.open(url, &resolved, &self.options(trust.root.clone(), background))?;
+        let opened = fetcher.open(
+            url,
+            &resolved,
+            &self.options(trust.root.clone(), background),
+        )?;
         cache.remember(url, &opened.key, trust.serial)?;
         let entry = cache.entry(&opened.key)?;
         entry.with_context(|| format!("{url}: it was removed from the cache meanwhile"))

@@ -43,7 +43,7 @@ impl FromStr for VerifyBy {
 }
 
 /// How to verify an image.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct VerifyArgs {
     /// Compares each block of the image with its hash tree (brisk verity), whenever it is read: by the root hash in
     /// IMAGE.roothash, by a root hash or the file with one, or by the root hash that a trusted key has signed (brisk
@@ -173,6 +173,15 @@ impl VerifyArgs {
                 image: self.open(path, offset)?,
                 remote: None,
             }),
+        }
+    }
+
+    /// How to verify an image that was fetched, of which this is the root hash: its signature was looked at before.
+    pub fn of_fetched(&self, root: Option<&str>) -> Self {
+        Self {
+            verify: root.map(|root| VerifyBy::GivenRootHash(root.to_owned())),
+            trust: Vec::new(),
+            remote: self.remote.clone(),
         }
     }
 

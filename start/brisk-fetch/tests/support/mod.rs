@@ -173,13 +173,24 @@ impl Shared {
         }
     }
 
-    fn reply(&self, mut stream: &TcpStream, path: &str, range: Option<&str>) -> std::io::Result<()> {
+    fn reply(
+        &self,
+        mut stream: &TcpStream,
+        path: &str,
+        range: Option<&str>,
+    ) -> std::io::Result<()> {
         if let Some(rest) = path.strip_prefix("/moved/") {
             let to = self.state.lock().expect("alive").moved.clone();
-            return write!(stream, "HTTP/1.1 302 Found\r\nLocation: {to}{rest}\r\nContent-Length: 0\r\n\r\n");
+            return write!(
+                stream,
+                "HTTP/1.1 302 Found\r\nLocation: {to}{rest}\r\nContent-Length: 0\r\n\r\n"
+            );
         }
         let Ok(bytes) = fs::read(self.root.join(path.trim_start_matches('/'))) else {
-            return write!(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+            return write!(
+                stream,
+                "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+            );
         };
         let manner = match range {
             Some(_) => self.manner(),
@@ -187,18 +198,33 @@ impl Shared {
         };
         let len = bytes.len();
         let (start, end) = range.map_or((0, len), |range| parse(range, len));
-        let tag = if manner == Manner::OtherTag { "\"2\"" } else { "\"1\"" };
-        let total = if manner == Manner::OtherLength { len + 1 } else { len };
+        let tag = if manner == Manner::OtherTag {
+            "\"2\""
+        } else {
+            "\"1\""
+        };
+        let total = if manner == Manner::OtherLength {
+            len + 1
+        } else {
+            len
+        };
         let mut body = bytes[start..end].to_vec();
-        let mut head = format!("HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {start}-{}/{total}\r\n", end - 1);
+        let mut head = format!(
+            "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {start}-{}/{total}\r\n",
+            end - 1
+        );
         match manner {
             Manner::Down => {
                 stream.shutdown(std::net::Shutdown::Both)?;
                 return Err(std::io::ErrorKind::ConnectionReset.into());
             }
             Manner::Status(status, after) => {
-                let after = after.map_or(String::new(), |after| format!("Retry-After: {after}\r\n"));
-                return write!(stream, "HTTP/1.1 {status} No\r\n{after}Content-Length: 0\r\n\r\n");
+                let after =
+                    after.map_or(String::new(), |after| format!("Retry-After: {after}\r\n"));
+                return write!(
+                    stream,
+                    "HTTP/1.1 {status} No\r\n{after}Content-Length: 0\r\n\r\n"
+                );
             }
             Manner::Whole => {
                 head = "HTTP/1.1 200 OK\r\n".into();
@@ -212,7 +238,11 @@ impl Shared {
             _ if range.is_none() => head = "HTTP/1.1 200 OK\r\n".into(),
             _ => {}
         }
-        write!(stream, "{head}ETag: {tag}\r\nContent-Length: {}\r\n\r\n", body.len())?;
+        write!(
+            stream,
+            "{head}ETag: {tag}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        )?;
         if manner == Manner::Short {
             body.truncate(body.len() / 2);
         }
@@ -325,7 +355,10 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.output(&["umount", "--all"]);
         for pid in self.fetchers() {
-            Command::new("kill").args(["-9", &pid.to_string()]).status().ok();
+            Command::new("kill")
+                .args(["-9", &pid.to_string()])
+                .status()
+                .ok();
         }
     }
 }
@@ -342,7 +375,10 @@ pub fn files() -> Vec<(String, Vec<u8>)> {
         });
         words.flatten().take(len).collect::<Vec<u8>>()
     };
-    let mut files = vec![("bin/app".to_owned(), b"#!/bin/sh\ncat \"$BRISK_TREE/etc/text\"\n".to_vec())];
+    let mut files = vec![(
+        "bin/app".to_owned(),
+        b"#!/bin/sh\ncat \"$BRISK_TREE/etc/text\"\n".to_vec(),
+    )];
     files.push(("etc/text".into(), b"brisk ".repeat(2000)));
     files.extend((0..40).map(|number| (format!("data/{number}"), noise(150_000 + number))));
     files

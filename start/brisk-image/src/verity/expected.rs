@@ -5,6 +5,9 @@ use super::root_hash::RootHash;
 /// Bytes of a data block and of a hash block.
 pub const BLOCK: u64 = crate::format::verity_superblock::BLOCK;
 
+/// The superblock of a tree behind an image starts this many bytes behind the start of its section.
+pub const SUPERBLOCK_IN_SECTION: u64 = crate::format::verity_superblock::SUPERBLOCK_IN_SECTION;
+
 /// What the user of a file knows of it beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -19,7 +19,7 @@ mod verified_file;
 #[cfg(feature = "write")]
 mod verity_tree;
 
-pub use expected::{BLOCK, Verity};
+pub use expected::{BLOCK, SUPERBLOCK_IN_SECTION, Verity};
 pub use root_hash::RootHash;
 pub use tree_file::{TreeFile, beside, root_hash_beside};
 pub use verified_file::VerifiedFile;

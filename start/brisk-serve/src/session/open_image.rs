@@ -9,13 +9,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brisk_image::verity::{TreeFile, VerifiedFile, Verity};
+use brisk_image::verity::{self, TreeFile, VerifiedFile, Verity};
 use brisk_image::{Image, OpenOptions};
 use brisk_io::ByteSource;
 use brisk_launch::error::{Advice, Cause, Shown};
 use brisk_launch::file_identity::FileIdentity;
 use brisk_launch::key::Key;
-use brisk_remote::{Arriving, FetcherPlace, ParkingImage, RemoteCache, WaitingImage};
+use brisk_remote::{
+    Arriving, Descriptor, Entry, FetcherPlace, ParkingImage, RemoteCache, WaitingImage,
+};
 use rustix::fs::fstat;
 
 use super::missing_place::MissingPlace;
@@ -90,6 +92,7 @@ pub(crate) struct OpenRemote {
     pub(crate) parking: Arc<ParkingImage>,
     fetcher: PathBuf,
     verity: Option<Verity>,
+    described: Option<Descriptor>,
 }
 
 impl OpenRemote {
@@ -108,6 +111,7 @@ impl OpenRemote {
             arriving,
             fetcher: remote.fetcher.clone(),
             verity: image.verity,
+            described: described(&entry),
         })
     }
 
@@ -129,28 +133,67 @@ impl OpenRemote {
         WaitingImage::new(Arc::clone(&self.arriving), place, || {})
     }
 
-    /// The image in `source`, which is `path` for messages, compared with its hash tree if that is asked for.
     fn image(
         &self,
         source: impl ByteSource + Clone + 'static,
         path: &Path,
         options: &OpenOptions,
     ) -> Result<Image, brisk_image::Error> {
-        let Some(verity) = self.verity else {
-            return Image::from_source(source, options);
-        };
-        let found = Image::from_source(source.clone(), options)?;
-        let superblock = found.verity_superblock()?;
-        let superblock = superblock.ok_or_else(|| {
-            brisk_image::Error::of_source(io::Error::other(
-                "the image has no hash tree behind it, but a root hash is given",
-            ))
-        })?;
-        let tree = TreeFile::new(source.clone(), path, superblock);
-        let verified = VerifiedFile::new(source, path, tree, verity.root)?;
-        Image::open_verified(Arc::new(verified), options)
+        open_arriving(source, path, self.verity, self.described.as_ref(), options)
     }
 }
+
+/// What the publisher says of an image. What cannot be read says nothing.
+fn described(entry: &Entry) -> Option<Descriptor> {
+    let (text, _) = entry.described().ok()?;
+    Descriptor::parse(&text?).ok()
+}
+
+/// Opens an image that arrives in `source`, which is `path` for messages. With `verity`, its blocks are compared with the hash tree
+/// behind it. `described` says where that is: what has arrived of the image itself is not believed before.
+///
+/// # Errors
+///
+/// Those of [`VerifiedFile::new`] and [`Image::from_source`].
+pub fn open_arriving(
+    source: impl ByteSource + Clone + 'static,
+    path: &Path,
+    verity: Option<Verity>,
+    described: Option<&Descriptor>,
+    options: &OpenOptions,
+) -> Result<Image, brisk_image::Error> {
+    let open = || {
+        let Some(verity) = verity else {
+            return Image::from_source(source.clone(), options);
+        };
+        let superblock = match described.and_then(|described| described.hash_tree) {
+            Some(section) => section.saturating_add(verity::SUPERBLOCK_IN_SECTION),
+            None => Image::from_source(source.clone(), options)?
+                .verity_superblock()?
+                .ok_or_else(|| brisk_image::Error::of_source(io::Error::other(NO_TREE)))?,
+        };
+        let tree = TreeFile::new(source.clone(), path, superblock);
+        let verified = VerifiedFile::new(source.clone(), path, tree, verity.root)?;
+        Image::open_verified(Arc::new(verified), options)
+    };
+    match (open(), described) {
+        // A torn or flipped bit of what no digest covers.
+        (Err(e), Some(described)) if e.kind() == brisk_image::ErrorKind::Corrupt => {
+            let renewed = described
+                .first_needed()
+                .map(|bytes| source.read_again(&bytes));
+            match renewed.contains(&true) {
+                true => open(),
+                false => Err(e),
+            }
+        }
+        (opened, _) => opened,
+    }
+}
+
+/// A root hash is given for an image without a tree.
+const NO_TREE: &str =
+    "the image has no hash tree behind it, which its root hash needs; brisk publish adds one";
 
 /// An image whose file is open.
 pub(crate) struct OpenImage {

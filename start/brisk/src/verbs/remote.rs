@@ -140,7 +140,10 @@ const PIECE: u64 = 4 << 20;
 
 fn fetch(args: &FetchArgs) -> anyhow::Result<Answer> {
     if !RemoteUrl::is_url(args.url.as_os_str()) {
-        bail!("{} is no URL, such as https://example.org/app.img", shown(&args.url));
+        bail!(
+            "{} is no URL, such as https://example.org/app.img",
+            shown(&args.url)
+        );
     }
     let opened = args.verified.open_to_fetch(&args.url, args.hot)?;
     let len = opened.entry.about.len;
@@ -185,7 +188,9 @@ fn fetch(args: &FetchArgs) -> anyhow::Result<Answer> {
 fn wait_until_complete(key: &str) -> anyhow::Result<Answer> {
     let cache = RemoteCache::of_user()?;
     loop {
-        let entry = cache.entry(key)?.context("the image was removed from the cache meanwhile")?;
+        let entry = cache
+            .entry(key)?
+            .context("the image was removed from the cache meanwhile")?;
         if entry.about.is_complete {
             return Ok(Answer::Yes);
         }

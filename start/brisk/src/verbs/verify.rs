@@ -12,6 +12,7 @@ use brisk_image::summary::Checked;
 use brisk_image::verity::{TreeFile, VerifiedFile, root_hash_beside};
 use brisk_image::{ErrorKind, Image, ImageWriter, Limits, Recipe, Tree, TreeRules, Work};
 use brisk_io::{ByteSource, open_at_once};
+use brisk_remote::{Class, RemoteUrl};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, warn};
 use brisk_terminal::names::{path_from_root, printable, shown};
@@ -25,7 +26,7 @@ use crate::progress::Progress;
 use crate::verify_args::{VerifyArgs, root_hash_in};
 
 /// What to check.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(after_help = "\
 Reads and decodes every inode, listing, block and extended attribute, and checks the digest of each section \
 behind the image. Compares every page of the hot pack, behind the image or beside it, with the contents of the \
@@ -298,7 +299,18 @@ struct Rebuilt {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
-    args.limits.advise(check_all(args))
+    if !RemoteUrl::is_url(args.image.image.as_os_str()) {
+        return args.limits.advise(check_all(args));
+    }
+    // All of it is read, so all of it is fetched, and then it is a file.
+    let opened = args.verified.open_to_fetch(&args.image.image, false)?;
+    opened
+        .source
+        .wait_for(0..opened.entry.about.len, Class::Pack)?;
+    let mut fetched = args.clone();
+    fetched.image.image = opened.entry.image_path();
+    fetched.verified = args.verified.of_fetched(opened.entry.about.root.as_deref());
+    args.limits.advise(check_all(&fetched))
 }
 
 fn check_all(args: &Args) -> anyhow::Result<Answer> {
