@@ -22,7 +22,7 @@ archive = $(wildcard $(shell cc -print-file-name=$(1)))
 STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a))
 starter = $(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin $(1) $(if $(STATIC),-- -C target-feature=+crt-static)
 all: compiler starters
-	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk-tools --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
+	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-fetch -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk-tools --bin brisk-fetch --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
 
 starters:
 	$(call starter,brisk)
@@ -42,7 +42,7 @@ demo: PROFILE = demo
 demo: deps
 	workshop/lab/demo --check
 	$(MAKE) PROFILE=$(PROFILE) starters
-	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-lab --bin brisk-tools --bin brisk-lab
+	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-fetch -p brisk-lab --bin brisk-tools --bin brisk-fetch --bin brisk-lab
 	workshop/lab/demo $(BRISK)
 
 # What a change should pass before anything else: form, lints, and the tests that need neither root nor other programs.
@@ -182,11 +182,11 @@ sanitize:
 		$(CARGO) +nightly test --locked -p brisk-io --features io-uring --tests --target $(TARGET)
 
 # Installs what `make` has built. Builds nothing, because root may have no toolchain. A package may leave out brisk-lab,
-# which only measures, brisk-proxy, which only brisk proxy needs, and brisk-db, which only brisk db needs: brisk works
-# without them.
+# which only measures, brisk-fetch, which only images on the network need, brisk-proxy, which only brisk proxy needs, and
+# brisk-db, which only brisk db needs: brisk works without them.
 install:
 	@test -x $(BRISK) || { echo "$(BRISK) does not exist; run make first" >&2; exit 1; }
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-run $(BRISK)-tools $(BRISK)-lab $(BRISK)-proxy $(BRISK)-db
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-run $(BRISK)-tools $(BRISK)-fetch $(BRISK)-lab $(BRISK)-proxy $(BRISK)-db
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BRISK) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
@@ -210,7 +210,7 @@ install-system:
 # linked for a user, that user removes before: brisk auto forget, brisk auto off, brisk wrap --remove.
 PAGES = $(DESTDIR)$(PREFIX)/share/man/man1
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,brisk brisk-run brisk-tools brisk-lab brisk-proxy brisk-db)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,brisk brisk-run brisk-tools brisk-fetch brisk-lab brisk-proxy brisk-db)
 	rm -f $(PAGES)/brisk.1 $(PAGES)/brisk-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/brisk
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_brisk

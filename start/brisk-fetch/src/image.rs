@@ -153,7 +153,9 @@ impl Image {
     /// Somebody wants bytes.
     pub fn want(&self, class: Class, bytes: Range<u64>) {
         let bytes = bytes.start..bytes.end.min(self.presence.len());
-        if self.presence.has(&bytes) {
+        let is_unasked =
+            class >= Class::Neighbours && self.options.borrow().background == Background::Never;
+        if is_unasked || self.presence.has(&bytes) {
             return;
         }
         if class == Class::Miss {

@@ -125,10 +125,24 @@ impl Server {
         *self.connections.borrow() == 0 && !at_work && self.used.borrow().elapsed() > LINGER
     }
 
+    /// Answers a program until it ends.
     async fn answer(self: &Rc<Self>, stream: UnixStream) -> io::Result<()> {
+        let mut image = None;
+        let result = self.answer_about(stream, &mut image).await;
+        if let Some(image) = image {
+            image.save();
+        }
+        result
+    }
+
+    /// The same. `image`: what the program reads.
+    async fn answer_about(
+        self: &Rc<Self>,
+        stream: UnixStream,
+        image: &mut Option<Rc<Image>>,
+    ) -> io::Result<()> {
         let (read, mut write) = stream.into_split();
         let mut read = BufReader::new(read);
-        let mut image: Option<Rc<Image>> = None;
         let mut wanted: Vec<Wanted> = Vec::new();
         let mut news = None;
         let mut line = Vec::new();
@@ -150,13 +164,13 @@ impl Server {
                     let ask: Ask = parse_line(&std::mem::take(&mut line))?;
                     match ask {
                         Ask::Want { start, end, class } => {
-                            if let Some(image) = &image {
+                            if let Some(image) = &*image {
                                 image.want(class, start..end);
                                 wanted.push(Wanted { bytes: start..end, class, since: Instant::now() });
                             }
                         }
                         Ask::Renew { start, end } => {
-                            if let Some(image) = &image {
+                            if let Some(image) = &*image {
                                 image.renew(start..end);
                                 wanted.push(Wanted {
                                     bytes: start..end,
@@ -169,7 +183,7 @@ impl Server {
                             Ok(Served::Told(tell)) => send(&mut write, &tell).await?,
                             Ok(Served::Image(found, opened)) => {
                                 news = Some(found.news());
-                                image = Some(found);
+                                *image = Some(found);
                                 if let Some(opened) = opened {
                                     send(&mut write, &Tell::Opened(opened)).await?;
                                 }
@@ -181,7 +195,7 @@ impl Server {
                 }
                 () = heard => {}
             }
-            if let Some(image) = &image {
+            if let Some(image) = &*image {
                 tell_wanted(image, &mut wanted, &mut write).await?;
             }
         }

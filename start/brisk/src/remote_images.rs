@@ -32,7 +32,7 @@ const ASK_AGAIN: u64 = 60;
 const NETWORK: &str = "Images on the network";
 
 /// How to read an image on the network.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct RemoteArgs {
     /// Reads an image by plain http:// from another machine though nobody vouches for it: everyone between here and there can
     /// change it.

@@ -335,6 +335,7 @@ mod tests {
                 args: VerifyArgs {
                     verify: None,
                     trust: vec![key],
+                    remote: RemoteArgs::default(),
                 },
                 files,
                 pages: Vec::new(),

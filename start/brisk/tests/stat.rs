@@ -29,6 +29,14 @@ fn printed(text: &str) -> Said {
     (Some(0), text.to_owned(), String::new())
 }
 
+/// Ends sessions. On a slow machine it says that it waits.
+fn umount(stage: &Stage, arguments: &[&str]) {
+    const WAITS: &str = "waiting for a session to end; a program in another mount namespace may still use its image\n";
+    let (code, out, told) = brisk(stage, arguments);
+    let told = told.replace(WAITS, "");
+    assert_eq!((code, &*out, &*told), (Some(0), "", ""), "{arguments:?}");
+}
+
 fn brisk(stage: &Stage, arguments: &[&str]) -> Said {
     said(&stage.brisk(arguments).output().unwrap())
 }
@@ -150,7 +158,7 @@ fn images_that_were_replaced_or_deleted_are_marked() {
         assert_eq!(states, ["replaced", "same"]);
         for name in names {
             let image = format!("{name}.img");
-            assert_eq!(brisk(stage, &["umount", &image]), printed(""), "{name}");
+            umount(stage, &["umount", &image]);
             assert_eq!(stat(stage, &[&image]), Vec::<Value>::new(), "{name}");
         }
         stage.assert_nothing_left(Duration::from_secs(10));
@@ -195,7 +203,7 @@ fn a_session_of_a_deleted_image_ends_by_the_name_that_its_user_knows() {
                 listed.contains("/dir/app.img (deleted) on "),
                 "{ended}: {listed}"
             );
-            assert_eq!(brisk(stage, &["umount", ended]), printed(""), "{ended}");
+            umount(stage, &["umount", ended]);
             stage.assert_no_process(Duration::from_secs(10));
         }
         let unknown = brisk(stage, &["umount", "dir/app.img"]);
@@ -320,7 +328,7 @@ fn many_sessions_are_listed_and_end_at_once() {
         assert!(err.ends_with("1 of 40 sessions are left\n"), "{err}");
         assert_eq!(stat(stage, &[]).len(), 1);
         go(program);
-        assert_eq!(brisk(stage, &["umount", "--all"]), printed(""));
+        umount(stage, &["umount", "--all"]);
         assert_eq!(files(stage), Vec::<String>::new());
         stage.assert_nothing_left(Duration::from_secs(10));
     });
@@ -341,7 +349,7 @@ fn guardians_that_do_not_answer_keep_nobody_from_the_others() {
         assert_eq!(out.matches(": does not answer\n").count(), 4, "{out}");
         assert!(out.contains("/app.img on "), "{out}");
         kill(stage, &["brisk-guardian"], Signal::CONT);
-        assert_eq!(brisk(stage, &["umount", "--all"]), printed(""));
+        umount(stage, &["umount", "--all"]);
         stage.assert_nothing_left(Duration::from_secs(10));
     });
 }
@@ -381,7 +389,7 @@ fn programs_are_listed_where_brisk_sees_few_processes() {
             assert_eq!(sessions[0]["programs"], expected, "{wrapper:?}");
         }
         go(program);
-        assert_eq!(brisk(stage, &["umount", "--all"]), printed(""));
+        umount(stage, &["umount", "--all"]);
     });
 }
 
@@ -414,7 +422,7 @@ fn a_process_that_has_entered_an_idle_session_by_itself_keeps_it() {
         assert!(busy.2.contains(&err), "{busy:?}");
         entered.kill().unwrap();
         entered.wait().unwrap();
-        assert_eq!(brisk(stage, &["umount", "--all"]), printed(""));
+        umount(stage, &["umount", "--all"]);
         stage.assert_nothing_left(Duration::from_secs(10));
     });
 }

@@ -419,6 +419,28 @@ impl FileReader {
         sum
     }
 
+    /// Where blocks are stored that have `bytes` of the file: byte ranges of the image's file, one for each block. Holes are stored
+    /// nowhere.
+    pub fn stored_at(&self, bytes: Range<u64>) -> Vec<Range<u64>> {
+        let block_size = u64::from(self.image.block_size());
+        let end = bytes.end.min(self.len);
+        if bytes.start >= end {
+            return Vec::new();
+        }
+        let of_own = (bytes.start / block_size..end.div_ceil(block_size))
+            .filter_map(|i| self.blocks.get(usize::try_from(i).ok()?));
+        let own_end = (self.blocks.len() as u64).saturating_mul(block_size);
+        let tail = self.tail.filter(|_| end > own_end).map(|tail| tail.block);
+        let blocks = of_own.chain(tail).filter(|block| !block.stored.is_sparse());
+        let offset = self.image.offset();
+        blocks
+            .map(|block| {
+                let start = offset.saturating_add(block.start);
+                start..start.saturating_add(block.stored.len().into())
+            })
+            .collect()
+    }
+
     /// The first byte from `offset` on that is in no hole; none if only a hole follows, or nothing. A hole is a block of zeros
     /// that is not stored.
     pub fn next_data(&self, offset: u64) -> Option<u64> {

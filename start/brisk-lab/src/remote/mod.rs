@@ -14,6 +14,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -36,6 +37,9 @@ use super::undo::{Undo, undoing};
 use results::{Counted, RemoteRun, RemoteSettings, Way};
 
 pub use results::RemoteResults;
+
+/// How long to wait for what a fetcher writes.
+const SETTLE: Duration = Duration::from_millis(300);
 
 /// The program of brisk that has the sockets. It is not part of every build.
 const FETCH: &str = "brisk-fetch";
@@ -441,10 +445,13 @@ impl Measuring<'_> {
 
     /// What brisk has counted of the image.
     fn counted(&self) -> Result<Counted> {
+        // The fetcher writes its counters when the session has gone.
+        thread::sleep(SETTLE);
         let mut list = self.stage.brisk(&["remote", "list", "--json"]);
         let text = output_of(list.env("XDG_CACHE_HOME", self.cache()))?;
-        let listed: Vec<Counted> = serde_json::from_slice(&text)
-            .context("the output of brisk remote list --json has another form")?;
+        let listed = serde_json::Deserializer::from_slice(&text).into_iter::<Counted>();
+        let listed = listed.collect::<Result<Vec<_>, _>>();
+        let listed = listed.context("the output of brisk remote list --json has another form")?;
         let ours = listed.into_iter().find(|image| image.url == self.url);
         ours.with_context(|| format!("brisk remote list does not have {}", self.url))
     }

@@ -108,13 +108,13 @@ pub struct RemoteRun {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Counted {
     pub url: String,
-    pub complete: bool,
+    pub is_complete: bool,
     /// Bytes that came from the network.
-    pub bytes: u64,
+    pub network_bytes: u64,
     pub requests: u64,
     /// How often the program waited for the network, and how long in total.
     pub waits: u64,
-    pub waited_ms: f64,
+    pub waited_seconds: f64,
 }
 
 /// The heads of the columns of the table.

@@ -563,6 +563,12 @@ impl Fill {
         thread::scope(|scope| {
             let prime = thread::Builder::new().name("brisk-prime".into());
             prime.spawn_scoped(scope, || work.prime()).ok();
+            if let Some(arriving) = work.arriving.filter(|_| !work.again) {
+                let near = thread::Builder::new().name("brisk-near".into());
+                // Without it, a launch with another input waits more often.
+                near.spawn_scoped(scope, || work.want_neighbours(arriving))
+                    .ok();
+            }
             let store = || thread::Builder::new().name("brisk-fill".into());
             if let Some(blocks) = work.blocks {
                 for _ in 1..self.threads {

@@ -1,5 +1,6 @@
 //! The work of a fill's threads.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use brisk_image::{Image, InodeKind};
 use brisk_io::page_size;
 use brisk_launch::error::Error;
 use brisk_launch::page_log::PageLog;
-use brisk_remote::{Class, ParkingImage};
+use brisk_remote::{Absent, Class, ParkingImage};
 
 use super::batch_ring::{Batches, ReadRing};
 use super::candidate::unreadable_pack;
@@ -93,6 +94,44 @@ impl FillWork<'_> {
     /// Looks up all names of the pack.
     pub(super) fn prime(&self) {
         look_up_all(self.root, self.pack, self.counters, || self.is_over());
+    }
+
+    /// Has the rest of all blocks fetched that the pack has pages of, behind the pack. A launch with another input mostly asks for
+    /// pages near those of the launch that was recorded.
+    pub(super) fn want_neighbours(&self, arriving: &ParkingImage) {
+        let mut blocks = Vec::new();
+        for number in 0..self.pack.range_count() {
+            if self.is_over() {
+                return;
+            }
+            let Some(range) = self.pack.range(number) else {
+                break;
+            };
+            let file = self.pack.file(range.file as usize);
+            let Some(inode) = file.and_then(|file| file.inode()) else {
+                continue;
+            };
+            let part = Part::whole(number, range);
+            let stored = || {
+                let reader = self.image.file(&self.image.inode(inode)?)?;
+                let len = reader.len();
+                Ok::<_, brisk_image::Error>(reader.stored_at(part.bytes(len)))
+            };
+            match stored() {
+                Ok(stored) => blocks.extend(stored),
+                // The tables come soon.
+                Err(e) => match Absent::of(&e) {
+                    Some(Absent { bytes }) => {
+                        arriving.wait_for(bytes, Class::Tables, &|| self.is_over());
+                        blocks.extend(stored().unwrap_or_default());
+                    }
+                    None => continue,
+                },
+            }
+        }
+        for bytes in joined(blocks) {
+            arriving.want(&bytes, Class::Neighbours);
+        }
     }
 
     /// Reads frames directly, for the threads that store them.
@@ -330,5 +369,41 @@ impl FillWork<'_> {
         matches!(inode.kind(), InodeKind::File(_))
             && inode.len() == file.len()
             && look_up(self.root, file.path())
+    }
+}
+
+/// What lies between two blocks that are asked for together, at most: a request more costs as much.
+const GAP: u64 = 64 << 10;
+
+/// Ranges in order, those that are near each other as one.
+fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end.saturating_add(GAP) => {
+                last.end = last.end.max(range.end);
+            }
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_blocks_are_asked_for_together() {
+        let blocks = vec![
+            900_000..950_000,
+            0..10,
+            5..20,
+            20 + GAP..100_000,
+            950_000..950_001,
+        ];
+        assert_eq!(joined(blocks), [0..100_000, 900_000..950_001]);
+        assert_eq!(joined(Vec::new()), []);
     }
 }

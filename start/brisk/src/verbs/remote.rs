@@ -147,20 +147,24 @@ fn fetch(args: &FetchArgs) -> anyhow::Result<Answer> {
     }
     let opened = args.verified.open_to_fetch(&args.url, args.hot)?;
     let len = opened.entry.about.len;
-    let mut wanted = vec![0..len];
-    if args.hot {
-        let image = &opened.image;
-        let start = image.offset().saturating_add(image.tables_start());
-        let end = match image.hot_pack_range()? {
-            Some(pack) => image.offset().saturating_add(pack.end),
-            None => image.offset().saturating_add(image.bytes_used()),
-        };
-        // The rest, behind the hot pack, is the hash tree.
-        wanted = vec![start..end.min(len)];
-        if image.verified().is_some() {
-            wanted.push(end.min(len)..len);
+    let wanted = match args.hot {
+        true => {
+            let image = &opened.image;
+            let start = image.offset().saturating_add(image.tables_start());
+            let end = match image.hot_pack_range()? {
+                Some(pack) => image.offset().saturating_add(pack.end),
+                None => image.offset().saturating_add(image.bytes_used()),
+            };
+            // The rest, behind the hot pack, is the hash tree.
+            let tree = if image.verified().is_some() {
+                end.min(len)..len
+            } else {
+                len..len
+            };
+            [start..end.min(len), tree]
         }
-    }
+        false => [0..len, len..len],
+    };
     let total = wanted.iter().map(|bytes| bytes.end - bytes.start).sum();
     let progress = Progress::new(Some(total), args.quiet);
     let tell = progress.callback();
