@@ -496,3 +496,37 @@ fn a_cache_that_is_deleted_or_full_is_said_and_nobody_hangs() {
             .is_ok_and(|status| status.success())
     });
 }
+
+/// A session of a URL is found by the URL.
+#[test]
+fn sessions_are_found_by_their_url() {
+    let (place, _server, url) = published();
+    place.done(&["run", &url, "--", "/bin/sh", "-c", ":"]);
+    let (bare, _) = url.split_once('#').expect("a root hash");
+    let told = String::from_utf8(place.done(&["stat", bare])).expect("text");
+    assert!(told.starts_with(&format!("{bare} on ")), "{told}");
+    place.done(&["umount", &url]);
+    assert_eq!(place.output(&["stat", &url]).status.code(), Some(1));
+}
+
+/// Shared parts of a program may lie on the network, beside a program that is here.
+#[test]
+fn an_image_on_the_network_is_mounted_beside_another() {
+    let (place, _server, url) = published();
+    let (own, tree) = (place.path("own.img"), place.path("tree/etc"));
+    place.done(&["pack", &text(&tree), "-o", &text(&own), "-q"]);
+    let mnt = text(&place.path("mnt"));
+    let with = format!("{url}@{mnt}");
+    let read = place.done(&[
+        "run",
+        &text(&own),
+        "--with",
+        &with,
+        "--linger",
+        "0",
+        "--",
+        "/bin/cat",
+        &format!("{mnt}/data/8"),
+    ]);
+    assert!(read == contents("data/8"));
+}

@@ -40,8 +40,10 @@ struct State {
     number: u64,
     /// How often in a row there was none.
     tries: u32,
-    /// What does not come, and why.
+    /// What was wanted and does not come, and why.
     failed: Vec<(Range<u64>, String)>,
+    /// Why the fetcher has nothing of the image.
+    refused: Option<String>,
     window: Window,
     /// Units that were asked for again because they were wrong.
     renewed: Vec<Range<u64>>,
@@ -60,6 +62,7 @@ impl WaitingImage {
                 number: 0,
                 tries: 0,
                 failed: Vec::new(),
+                refused: None,
                 window: Window::default(),
                 renewed: Vec::new(),
             }),
@@ -83,16 +86,22 @@ impl WaitingImage {
     /// Why they do not come.
     pub fn wait_for(&self, bytes: Range<u64>, class: Class) -> io::Result<()> {
         let begun = Instant::now();
+        let wanted = self.arriving.whole_units(&bytes);
         let (mut sent, mut told) = (None, false);
         let mut state = self.lock();
         loop {
             if self.arriving.first_absent(&bytes)?.is_none() {
                 return Ok(());
             }
-            let of_ours = |(failed, _): &(Range<u64>, String)| {
-                failed.start < bytes.end && bytes.start < failed.end
-            };
-            if let Some(at) = state.failed.iter().position(of_ours) {
+            if let Some(why) = &state.refused {
+                return Err(io::Error::other(why.clone()));
+            }
+            // That of this read, and not of another one near it, which waits for its own.
+            if let Some(at) = state
+                .failed
+                .iter()
+                .position(|(failed, _)| *failed == wanted)
+            {
                 return Err(io::Error::other(state.failed.swap_remove(at).1));
             }
             if sent != Some(state.number) || state.out.is_none() {
@@ -120,7 +129,7 @@ impl WaitingImage {
                     } else if let Some(Tell::Failed { start, end, why }) = tell {
                         state.failed.push((start..end, why));
                     } else if let Some(Tell::Refused { why }) = tell {
-                        state.failed.push((0..u64::MAX, why));
+                        state.refused = Some(why);
                     }
                 }
                 // The fetcher has ended.

@@ -62,7 +62,10 @@ fn with(
         None => (text.as_os_str(), None),
     };
     let OpenedImage { image, remote } = open(Path::new(path))?;
-    let mut with = SessionImage::new(path);
+    let mut with = match &remote {
+        Some(remote) => SessionImage::new(&remote.entry.about.url),
+        None => SessionImage::new(path),
+    };
     with.offset = image.offset();
     with.remote = remote.map(|remote| remote.remote);
     with.verity = image.verified().map(|file| file.verity());

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use brisk_launch::error::{Advice, Cause, Error, Result};
 use brisk_launch::file_identity::FileIdentity;
+use brisk_remote::RemoteUrl;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Timespec, stat};
 use rustix::io::Errno;
@@ -503,6 +504,15 @@ struct AskedPath {
 
 impl AskedPath {
     fn of(path: &Path) -> Self {
+        if RemoteUrl::is_url(path.as_os_str()) {
+            // The root hash behind it is no part of the name.
+            let name = path.to_string_lossy();
+            let name = PathBuf::from(name.split('#').next().unwrap_or(""));
+            return Self {
+                resolved: name.clone(),
+                gone: Some(name),
+            };
+        }
         // Where the working directory was removed, nothing is found by a relative path.
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self {

@@ -76,7 +76,11 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         args.report(mount.target(), how(mount.backing()));
         return Ok(Answer::Yes);
     }
-    let mut mount = SharedMount::new(&args.image.image, &args.dir);
+    let name = match &remote {
+        Some(remote) => Path::new(&remote.entry.about.url),
+        None => &args.image.image,
+    };
+    let mut mount = SharedMount::new(name, &args.dir);
     mount.offset = image.offset();
     mount.verity = image.verified().map(|file| file.verity());
     mount.remote = remote.map(|remote| remote.remote);

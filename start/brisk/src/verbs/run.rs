@@ -896,7 +896,11 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
     // A session that exists already would not look at it.
     args.hot.as_deref().map(check_hot_pack).transpose()?;
     let image = &located.image;
-    let mut first = SessionImage::new(args.image());
+    let name = match &located.remote {
+        Some(remote) => Path::new(&remote.entry.about.url),
+        None => args.image(),
+    };
+    let mut first = SessionImage::new(name);
     first.offset = image.offset();
     first.verity = image.verified().map(|file| file.verity());
     first.at = located.at(args);

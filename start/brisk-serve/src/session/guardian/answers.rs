@@ -169,7 +169,10 @@ impl State {
             fields.push([b"image=", path].concat());
             let opened = &image.source.image;
             fields.push([b"named=", opened.named.as_os_str().as_bytes()].concat());
-            fields.push(format!("file={}", opened.identity).into_bytes());
+            // The file of an image that arrives has no name of its own.
+            if opened.remote.is_none() {
+                fields.push(format!("file={}", opened.identity).into_bytes());
+            }
             fields.push([b"place=", place].concat());
             if let Some(pid) = image.servers.pid() {
                 fields.push(format!("server={pid}").into_bytes());
