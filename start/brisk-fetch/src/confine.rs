@@ -3,6 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use crate::log::say;
 use landlock::{
     ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, Scope,
@@ -34,10 +35,10 @@ pub fn confine(cache: &Path) {
         inheritable: CapabilitySet::empty(),
     };
     if set_no_new_privs(true).is_err() || set_capabilities(None, none).is_err() {
-        eprintln!("the rights of the fetcher cannot be limited");
+        say!("the rights of the fetcher cannot be limited");
     }
     if let Err(e) = limit_files(cache) {
-        eprintln!("the files of the fetcher cannot be limited: {e}");
+        say!("the files of the fetcher cannot be limited: {e}");
     }
 }
 

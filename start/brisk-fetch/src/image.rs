@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,11 +20,15 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::answer::{Judged, judge, validator_of};
+use crate::log::say;
 use crate::origin::{Origin, Part, next_piece};
 
 /// The first and the longest pause after a request that failed. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The longest pause that a server can ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// A request that brings fewer bytes than this in this time is given up, and sent again.
 const LEAST: u64 = 16 << 10;
@@ -80,7 +84,8 @@ impl Image {
         origin: Rc<Origin>,
         options: OpenOptions,
     ) -> io::Result<Rc<Self>> {
-        let file = entry.open_image().map_err(io::Error::other)?;
+        // Who reads it keeps it in the cache, and not who brings it.
+        let file = open_own(&entry.image_path(), false)?;
         let map = open_own(&entry.map_path(), false)?;
         let presence = Presence::nothing(entry.about.len);
         // After a crash of the system, the map may say of bytes that they are there which the disk never got. A hash tree tells,
@@ -122,6 +127,7 @@ impl Image {
         {
             let mut entry = image.entry.borrow_mut();
             entry.about.boot = boot();
+            entry.about.options = image.options.borrow().clone();
             entry.about.used = brisk_remote::now();
         }
         image.save();
@@ -130,10 +136,19 @@ impl Image {
         Ok(image)
     }
 
+    /// Whether this is what is in the cache under this name now: another program may have removed the entry.
+    pub fn is_of(&self, entry: &Entry) -> bool {
+        let here = self.file.metadata();
+        let there = std::fs::metadata(entry.image_path());
+        let same = here.and_then(|here| Ok((here, there?)));
+        same.is_ok_and(|(here, there)| here.dev() == there.dev() && here.ino() == there.ino())
+    }
+
     /// What a user wants now.
     pub fn set_options(&self, options: OpenOptions) {
         let mut entry = self.entry.borrow_mut();
         entry.about.used = now();
+        entry.about.options = options.clone();
         *self.options.borrow_mut() = options;
         self.work.notify_one();
     }
@@ -183,7 +198,7 @@ impl Image {
         let bytes = self.presence.whole_units(&bytes);
         self.presence.clear(&bytes);
         if self.write_map(&bytes).is_err() {
-            eprintln!("{}: the map cannot be written", self.url);
+            say!("{}: the map cannot be written", self.url);
         }
         self.want(Class::Miss, bytes);
     }
@@ -209,6 +224,12 @@ impl Image {
                 wait.as_secs()
             )
         })
+    }
+
+    /// Who waits is to see that the server is back before the wait is over.
+    fn longest_pause(&self) -> Duration {
+        let wait = Duration::from_secs(self.options.borrow().wait);
+        (wait / 4).clamp(FIRST_PAUSE, LONGEST_PAUSE)
     }
 
     /// Tells when something has come, or does not come.
@@ -246,7 +267,7 @@ impl Image {
                 entry.about.is_pinned = about.is_pinned;
             }
             if let Err(e) = entry.save() {
-                eprintln!("{}: {e}", self.url);
+                say!("{}: {e}", self.url);
             }
         }
     }
@@ -358,8 +379,9 @@ impl Image {
         match result {
             Ok(()) => {}
             Err(Fault::Later(why, after)) => {
-                let pause = after.unwrap_or(self.pause.get());
-                self.pause.set((self.pause.get() * 2).min(LONGEST_PAUSE));
+                let pause = after.unwrap_or(self.pause.get()).min(LONGEST_WAIT);
+                self.pause
+                    .set((self.pause.get() * 2).min(self.longest_pause()));
                 self.not_before
                     .set(self.not_before.get().max(Instant::now() + pause));
                 *self.problem.borrow_mut() = Some(why);
@@ -478,9 +500,6 @@ impl Image {
                 ));
             }
             let now = Instant::now();
-            self.progress.set(now);
-            self.pause.set(FIRST_PAUSE);
-            *self.problem.borrow_mut() = None;
             self.entry.borrow_mut().about.counts.bytes += piece.len() as u64;
             at += piece.len() as u64;
             unwritten.extend_from_slice(&piece);
@@ -526,7 +545,7 @@ impl Image {
             };
             Fault::Later(
                 format!("what has come cannot be written: {e}{advice}"),
-                Some(LONGEST_PAUSE),
+                Some(self.longest_pause()),
             )
         };
         let bytes = unwritten.get(..whole).unwrap_or(&[]);
@@ -535,6 +554,10 @@ impl Image {
         self.presence.set(&written);
         self.write_map(&written).map_err(failed)?;
         unwritten.drain(..whole);
+        // What has come and cannot be written is no progress.
+        self.progress.set(Instant::now());
+        self.pause.set(FIRST_PAUSE);
+        *self.problem.borrow_mut() = None;
         self.news.send_modify(|n| *n += 1);
         Ok(())
     }
@@ -549,21 +572,21 @@ impl Image {
     async fn finish(&self) {
         let file = match self.file.try_clone() {
             Ok(file) => file,
-            Err(e) => return eprintln!("{}: {e}", self.url),
+            Err(e) => return say!("{}: {e}", self.url),
         };
         let len = self.presence.len();
         let digest = tokio::task::spawn_blocking(move || sha256_of(&file, len)).await;
         let digest = match digest {
             Ok(Ok(digest)) => digest,
-            Ok(Err(e)) => return eprintln!("{}: the image cannot be read back: {e}", self.url),
-            Err(e) => return eprintln!("{}: {e}", self.url),
+            Ok(Err(e)) => return say!("{}: the image cannot be read back: {e}", self.url),
+            Err(e) => return say!("{}: {e}", self.url),
         };
         let wanted = self.entry.borrow().about.sha256.clone();
         if let Some(wanted) = wanted.filter(|wanted| *wanted != digest) {
             let why = format!(
                 "the whole image has the SHA-256 {digest}, and its .remote file says {wanted}; it was dropped from the cache"
             );
-            eprintln!("{}: {why}", self.url);
+            say!("{}: {why}", self.url);
             self.presence.clear(&(0..len));
             self.map.set_len(0).ok();
             *self.never.borrow_mut() = Some((Instant::now(), why));
@@ -579,7 +602,7 @@ impl Image {
         // What is complete is believed after a crash of the system.
         if let Err(e) = self.file.sync_data() {
             self.entry.borrow_mut().about.is_complete = false;
-            return eprintln!("{}: {e}", self.url);
+            return say!("{}: {e}", self.url);
         }
         self.save();
         // Those who read it have it open.

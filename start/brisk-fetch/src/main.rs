@@ -7,6 +7,7 @@
 mod answer;
 mod confine;
 mod image;
+mod log;
 mod netrc;
 mod origin;
 mod server;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use brisk_http::CacheBody;
 use brisk_remote::{
-    About, Ask, Class, Descriptor, MOST_LINE, OpenOptions, Opened, RemoteCache, RemoteUrl,
+    About, Ask, Class, Descriptor, Entry, MOST_LINE, OpenOptions, Opened, RemoteCache, RemoteUrl,
     Resolved, Tell, is_digest, key_of_root, key_of_url, now, parse_line,
 };
 use http::Response;
@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep};
 use crate::answer::{Judged, judge, total_len, validator_of};
 use crate::confine::confine;
 use crate::image::Image;
+use crate::log::say;
 use crate::origin::{Document, Origin, Part, reasons};
 use crate::supervisor::duplicate;
 
@@ -59,7 +60,7 @@ pub fn run(cache: &RemoteCache, listener: &StdListener) -> io::Result<()> {
     // A look-up of a name that hangs must not keep the process.
     runtime.shutdown_background();
     if let Err(e) = &result {
-        eprintln!("{e}");
+        say!("{e}");
     }
     result
 }
@@ -86,14 +87,14 @@ async fn serve(cache: RemoteCache, listener: StdListener) -> io::Result<()> {
                         if let Err(e) = server.answer(stream).await.map_err(|e| if is_over(&e) { None } else { Some(e) })
                             && let Some(e) = e
                         {
-                            eprintln!("a program: {e}");
+                            say!("a program: {e}");
                         }
                         *server.connections.borrow_mut() -= 1;
                         *server.used.borrow_mut() = Instant::now();
                     });
                 }
                 Err(e) => {
-                    eprintln!("nobody can connect: {e}");
+                    say!("nobody can connect: {e}");
                     sleep(Duration::from_millis(100)).await;
                 }
             },
@@ -271,7 +272,7 @@ impl Server {
         if found.descriptor.is_some() && found.descriptor != known && found.stale.is_none() {
             self.cache
                 .note_newer(url)
-                .unwrap_or_else(|e| eprintln!("{url}: {e}"));
+                .unwrap_or_else(|e| say!("{url}: {e}"));
         }
     }
 
@@ -344,7 +345,7 @@ impl Server {
             self.cache.shrink(most)
         });
         if let Ok(Err(e)) = shrunk {
-            eprintln!("no room is made for other images: {e}");
+            say!("no room is made for other images: {e}");
         }
     }
 
@@ -407,13 +408,12 @@ impl Server {
         url: &RemoteUrl,
         options: &OpenOptions,
     ) -> Result<Rc<Image>, String> {
-        let found = self.images.borrow().get(key).map(Rc::clone);
-        if let Some(image) = found {
+        let entry = self.cache.entry(key).map_err(|e| reasons(&e))?;
+        let entry = entry.ok_or_else(|| format!("{url}: the image was removed from the cache"))?;
+        if let Some(image) = self.known(&entry) {
             image.set_options(options.clone());
             return Ok(image);
         }
-        let entry = self.cache.entry(key).map_err(|e| reasons(&e))?;
-        let entry = entry.ok_or_else(|| format!("{url}: the image was removed from the cache"))?;
         let opened = Image::open(entry, url.clone(), Rc::clone(&self.origin), options.clone());
         let image = opened.map_err(|e| format!("{url}: {e}"))?;
         self.images
@@ -422,14 +422,24 @@ impl Server {
         Ok(image)
     }
 
+    /// The image of an entry, if it arrives already.
+    fn known(&self, entry: &Entry) -> Option<Rc<Image>> {
+        let mut images = self.images.borrow_mut();
+        let image = images.get(&entry.key).map(Rc::clone)?;
+        if image.is_of(entry) {
+            return Some(image);
+        }
+        images.remove(&entry.key);
+        None
+    }
+
     fn attach(&self, key: &str) -> Result<Served, String> {
         let entry = self.cache.entry(key).map_err(|e| reasons(&e))?;
         let entry = entry.ok_or("the image was removed from the cache; start the program again")?;
         let url = parse_url(&entry.about.url)?;
-        let known = self.images.borrow().get(key).map(Rc::clone);
-        let image = match known {
+        let image = match self.known(&entry) {
             Some(image) => image,
-            None => self.image(key, &url, &OpenOptions::default())?,
+            None => self.image(key, &url, &entry.about.options)?,
         };
         Ok(Served::Image(image, None))
     }

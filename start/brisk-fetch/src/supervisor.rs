@@ -13,6 +13,7 @@ use brisk_remote::{RemoteCache, SOCKET, open_own};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
 
+use crate::log::say;
 use crate::server;
 
 /// How often a fetcher may die in a minute.
@@ -60,13 +61,13 @@ fn supervise(cache: &RemoteCache, listener: &UnixListener, _lock: &File) -> i32 
                 std::fs::remove_file(cache.path().join(SOCKET)).ok();
                 return 0;
             }
-            Ok(status) => eprintln!("the fetcher ended with {status:?}"),
-            Err(e) => eprintln!("the fetcher cannot be started: {e}"),
+            Ok(status) => say!("the fetcher ended with {status:?}"),
+            Err(e) => say!("the fetcher cannot be started: {e}"),
         }
         deaths.retain(|death| death.elapsed() < Duration::from_secs(60));
         deaths.push(Instant::now());
         if deaths.len() > DEATHS {
-            eprintln!("it died {DEATHS} times in a minute, so it is not started again");
+            say!("it died {DEATHS} times in a minute, so it is not started again");
             return 1;
         }
         // Not at once, in case that it dies because memory is short.

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hex::sha256_of;
 use crate::presence::Presence;
+use crate::protocol::OpenOptions;
 use crate::remote_url::RemoteUrl;
 
 /// The most bytes of a small file that is read.
@@ -76,6 +77,8 @@ pub struct About {
     pub used: u64,
     /// The boot of the system in which the last bytes arrived.
     pub boot: String,
+    /// What the user last wanted of it.
+    pub options: OpenOptions,
     /// What it has cost.
     pub counts: Counts,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use brisk_image::verity::{RootHash, Verity};
-use brisk_image::{Image, OpenOptions as ImageOptions};
+use brisk_image::{Image, OpenOptions as ImageOptions, Work};
 use brisk_launch::sys::process::start_detached;
 use brisk_remote::{
     Arriving, Ask, Background, Descriptor, Entry, Fetcher, FetcherPlace, OpenOptions, RemoteCache,
@@ -175,6 +175,11 @@ impl RemoteArgs {
             }
             (Err(e), _) => return Err(e.context(format!("cannot get {url}"))),
         };
+        if let Some(why) = resolved.stale.as_deref().filter(|_| self.refresh) {
+            bail!(
+                "{url}: the server cannot be asked for the newest image ({why}); leave out --refresh to start the one that is here"
+            );
+        }
         let trust = judge(
             url,
             &resolved,
@@ -260,7 +265,8 @@ fn tell_wait() {
     }
 }
 
-/// The path of an image that is complete in the cache, for what only reads files.
+/// The path of an image that is complete in the cache, for what only reads files. All of it is compared with its hash tree now,
+/// because nobody does that later.
 pub fn whole_file(opened: &OpenedRemote) -> anyhow::Result<std::path::PathBuf> {
     if !opened.entry.about.is_complete {
         bail!(
@@ -268,6 +274,9 @@ pub fn whole_file(opened: &OpenedRemote) -> anyhow::Result<std::path::PathBuf> {
             opened.entry.about.url,
             opened.entry.about.url
         );
+    }
+    if let Some(verified) = opened.image.verified() {
+        verified.check_all(&Work::new())?;
     }
     Ok(opened.entry.image_path())
 }

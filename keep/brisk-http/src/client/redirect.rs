@@ -1,5 +1,7 @@
 //! Where a redirect leads (RFC 9110, section 15.4).
 
+use std::net::IpAddr;
+
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION,
     CONTENT_TYPE, COOKIE, LOCATION, PROXY_AUTHORIZATION,
@@ -42,7 +44,8 @@ impl Hop {
     }
 
     /// Goes where a response leads. False: it leads nowhere, or nowhere that may be gone to, and is the answer itself. So is
-    /// one that leads from https to http, and one for whose next request the body would have to be sent again.
+    /// one that leads from https to http, one that leads from another host to an address of this machine or its link, and one for
+    /// whose next request the body would have to be sent again.
     pub(crate) fn follow(&mut self, status: StatusCode, headers: &HeaderMap) -> bool {
         let becomes_get = match status {
             StatusCode::SEE_OTHER => self.method != Method::HEAD,
@@ -60,7 +63,7 @@ impl Hop {
             return false;
         };
         let is_clear = here.as_str().starts_with("https:") && there.as_str().starts_with("http:");
-        if is_clear || (self.has_body && !becomes_get) {
+        if is_clear || leads_near(&here, &there) || (self.has_body && !becomes_get) {
             return false;
         }
         if !here.has_origin_of(&there) {
@@ -83,6 +86,23 @@ impl Hop {
         }
         self.url = there.as_str().to_owned();
         true
+    }
+}
+
+/// Whether a redirect leads to an address of this machine or of its link, and comes from elsewhere. What listens there may trust
+/// whoever is here, and a server elsewhere must not choose what is asked of it.
+fn leads_near(here: &Target<'_>, there: &Target<'_>) -> bool {
+    is_near(there) && !is_near(here)
+}
+
+fn is_near(target: &Target<'_>) -> bool {
+    let uri = Uri::try_from(target.as_str());
+    let host = uri.as_ref().ok().and_then(Uri::host).unwrap_or("");
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse();
+    match address.map(|address: IpAddr| address.to_canonical()) {
+        Ok(IpAddr::V4(v4)) => v4.is_loopback() || v4.is_link_local() || v4.is_unspecified(),
+        Ok(IpAddr::V6(v6)) => v6.is_loopback() || v6.is_unicast_link_local() || v6.is_unspecified(),
+        Err(_) => host.eq_ignore_ascii_case("localhost"),
     }
 }
 
@@ -153,6 +173,25 @@ mod tests {
                 !is_changed,
                 "{method} {status}"
             );
+        }
+    }
+
+    #[test]
+    fn no_other_host_leads_to_this_machine() {
+        for (here, there, may) in [
+            ("http://a.example/", "http://127.0.0.1/x", false),
+            ("http://a.example/", "http://[::1]:80/x", false),
+            ("http://a.example/", "http://[::ffff:127.0.0.1]/x", false),
+            ("http://a.example/", "http://169.254.169.254/latest", false),
+            ("http://a.example/", "http://0.0.0.0/x", false),
+            ("http://a.example/", "http://LocalHost/x", false),
+            ("http://a.example/", "http://10.0.0.1/x", true),
+            ("http://127.0.0.1:1/", "http://127.0.0.1:2/x", true),
+            ("http://localhost/", "http://[::1]/x", true),
+        ] {
+            let request = http::Request::get(here).body(()).unwrap();
+            let mut hop = Hop::first(request.into_parts().0, false);
+            assert_eq!(follow(&mut hop, 302, there), may, "{here} {there}");
         }
     }
 
