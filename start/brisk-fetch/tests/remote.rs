@@ -530,3 +530,44 @@ fn an_image_on_the_network_is_mounted_beside_another() {
     ]);
     assert!(read == contents("data/8"));
 }
+
+#[test]
+fn a_launcher_starts_a_program_on_the_network() {
+    let place = Place::new();
+    let tree = place.path("app");
+    fs::create_dir_all(tree.join("bin")).expect("room");
+    fs::write(
+        tree.join("bin/app"),
+        "#!/bin/sh\necho started with \"$@\"\n",
+    )
+    .expect("room");
+    fs::set_permissions(tree.join("bin/app"), fs::Permissions::from_mode(0o755)).expect("ours");
+    let (image, www) = (text(&place.path("app.img")), text(&place.path("www")));
+    place.done(&[
+        "pack",
+        &text(&tree),
+        "-o",
+        &image,
+        "-q",
+        "--entry",
+        "bin/app",
+    ]);
+    place.done(&["publish", &image, &www]);
+    let server = Server::start(&place.path("www"));
+    let launcher = text(&place.path("launcher"));
+    place.done(&["wrap", &server.url("app.img"), "-o", &launcher]);
+    let mut start = Command::new(&launcher);
+    let brisk = place.brisk(&[]);
+    for (name, value) in brisk.get_envs() {
+        if let Some(value) = value {
+            start.env(name, value);
+        }
+    }
+    let output = start.args(["a b", "c"]).output().expect("it starts");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "started with a b c\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

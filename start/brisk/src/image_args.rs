@@ -2,14 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use brisk_image::{Image, Limits, OpenOptions};
+use brisk_remote::RemoteUrl;
+use brisk_terminal::names::shown;
 
 use crate::file_kind::explain_image;
 
 /// An image to be read.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ImageArgs {
-    /// The image, or a file that contains one, such as an AppImage.
+    /// The image, or a file that contains one, such as an AppImage. run, mount, ls, cat, info, extract, verify and wrap also
+    /// take a URL.
     pub image: PathBuf,
 
     /// The byte of the file at which the image starts. [default: brisk finds it]
@@ -80,6 +84,13 @@ pub fn open_image_within(
     offset: Option<u64>,
     limits: Limits,
 ) -> anyhow::Result<Image> {
+    if RemoteUrl::is_url(path.as_os_str()) {
+        bail!(
+            "{}: this needs a file, and no URL: only run, mount, ls, cat, info, extract, verify and wrap read images on the network; \
+             get a file with curl -O",
+            shown(path)
+        );
+    }
     let mut options = OpenOptions::new().limits(limits);
     if let Some(bytes) = offset {
         options = options.offset(bytes);

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use brisk_remote::RemoteUrl;
 use brisk_terminal::shell_word::shell_word;
 
 /// The start of every script that brisk writes.
@@ -14,7 +15,7 @@ const MARK: &[u8] =
 
 /// What a script starts.
 pub struct Wrapper<'a> {
-    /// The absolute path of the image.
+    /// The absolute path of the image, or its URL.
     pub image: &'a Path,
     /// The absolute path of brisk.
     pub brisk: &'a Path,
@@ -37,6 +38,20 @@ impl Wrapper<'_> {
             .iter()
             .map(|word| [b" ", shell_word(word).as_bytes()].concat())
             .collect();
+        // What lies on the network does not move with the launcher.
+        let beside = match RemoteUrl::is_url(self.image.as_os_str()) {
+            true => Vec::new(),
+            false => [
+                b"# The dot keeps a line end at the end of a name.\n\
+                  self=$(readlink -f -- \"$0\" && echo .) && self=${self%??}\n\
+                  if [ -n \"$self\" ] && [ -e \"${self%/*}/\"",
+                name.as_bytes(),
+                b" ]; then image=${self%/*}/",
+                name.as_bytes(),
+                b"; fi\n",
+            ]
+            .concat(),
+        };
         [
             MARK,
             &made_as(self.launcher),
@@ -44,14 +59,9 @@ impl Wrapper<'_> {
             image.as_bytes(),
             b"\nbrisk=",
             brisk.as_bytes(),
-            b"\n# The dot keeps a line end at the end of a name.\n\
-              self=$(readlink -f -- \"$0\" && echo .) && self=${self%??}\n\
-              if [ -n \"$self\" ] && [ -e \"${self%/*}/\"",
-            name.as_bytes(),
-            b" ]; then image=${self%/*}/",
-            name.as_bytes(),
-            b"; fi\n\
-              [ -x \"$brisk\" ] || brisk=brisk\n\
+            b"\n",
+            &beside,
+            b"[ -x \"$brisk\" ] || brisk=brisk\n\
               if ! command -v \"$brisk\" > /dev/null; then\n    \
               printf '%s: brisk is not installed, which starts %s\\n' \"$0\" \"$image\" >&2\n    \
               exit 127\n\

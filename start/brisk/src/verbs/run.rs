@@ -96,7 +96,8 @@ Examples:\n  \
   brisk run root.img --root --bind /data:/data:ro -- /usr/bin/app\n  \
   brisk run app --profile app.profile -- bin/app")]
 pub struct Args {
-    /// The image, a file that contains one, such as an AppImage, or a directory (with --profile or --auto). With --auto it
+    /// The image, a file that contains one, such as an AppImage, the URL of one (https:// or http://), or a directory (with
+    /// --profile or --auto). With --auto it
     /// may be left out: the program starts where it is.
     #[arg(value_name = "IMAGE|DIR", required_unless_present = "auto")]
     image: Option<PathBuf>,
@@ -760,6 +761,11 @@ fn arrange(background: &mut BackgroundReplay, args: &Args, place: &Path) {
 }
 
 impl Args {
+    /// Opens the image of a URL, as these options say.
+    pub fn open_url(&self, url: &Path) -> anyhow::Result<Image> {
+        self.verified.open(url, None)
+    }
+
     /// The directory that keeps what programs write, if one is named.
     pub fn layer(&self) -> Option<&Path> {
         self.writable.as_ref()?.as_deref()

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anyhow::{Context, bail};
+use brisk_remote::RemoteUrl;
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{say, warn};
 use brisk_terminal::names::shown;
@@ -90,13 +91,20 @@ fn wrap(args: &Args, image: &Path, output: &Path) -> anyhow::Result<Answer> {
         ),
         Err(e) => return Err(e).with_context(|| format!("cannot examine {}", shown(output))),
     }
-    let opened = open_image(image, None)?;
+    let is_url = RemoteUrl::is_url(image.as_os_str());
+    let opened = match is_url {
+        true => options.open_url(image)?,
+        false => open_image(image, None)?,
+    };
     let entry = Entry::of(&opened)?.map_err(|why| why.to_error(image, None, "run"))?;
-    let path = image.canonicalize();
+    let path = match is_url {
+        true => Ok(image.to_owned()),
+        false => image.canonicalize(),
+    };
     let path = path.with_context(|| format!("cannot resolve {}", shown(image)))?;
     let launcher = resolved(output)?;
     let beside_it = launcher.with_file_name(path.file_name().unwrap_or_default());
-    if beside_it.exists() && !is_same(&beside_it, &path) {
+    if !is_url && beside_it.exists() && !is_same(&beside_it, &path) {
         bail!(
             "{} is another image of this name beside the launcher, which would start it; rename one of them, or name another \
              launcher with -o",
