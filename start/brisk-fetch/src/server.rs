@@ -476,7 +476,7 @@ async fn tell_wanted(
         }
         match image.failure(want.since) {
             // Nobody waits for the others, and they stay wanted.
-            Some(_) if want.class >= Class::Neighbours => false,
+            Some(_) if want.class == Class::Behind || want.class >= Class::Neighbours => false,
             Some(why) => {
                 tells.push(Tell::Failed { start, end, why });
                 false

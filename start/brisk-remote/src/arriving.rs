@@ -212,25 +212,26 @@ impl Absent {
     }
 }
 
-/// How far to ask beyond what is read, for reads in order.
+/// How far to ask beyond what is read.
 ///
-/// The first read of a place asks for what it reads. Each that goes on from there doubles what is asked for behind it.
+/// The first read of a place asks for nothing behind it: of Chromium, 128 KiB behind each miss doubled the bytes, and a start took
+/// longer. Each read that goes on from the last one doubles what is asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     end: u64,
     len: u64,
 }
 
-/// What the first read that goes on asks for behind it, and the most that one asks for.
+/// The least and the most that is asked for behind a read.
 const FIRST_WINDOW: u64 = 128 << 10;
 const MOST_WINDOW: u64 = 4 << 20;
 
 impl Window {
-    /// What to ask for behind `bytes`, which are about to be read. Empty if nothing.
+    /// What to ask for behind `bytes`, which are about to be read, in a file of `len` bytes.
     pub(crate) fn behind(&mut self, bytes: &Range<u64>, len: u64) -> Range<u64> {
         // Small gaps are blocks that were there already.
         let goes_on = bytes.start >= self.end.saturating_sub(MOST_WINDOW)
-            && bytes.start <= self.end + FIRST_WINDOW
+            && bytes.start <= self.end.saturating_add(FIRST_WINDOW)
             && self.end > 0;
         self.len = match goes_on {
             true => (self.len * 2).clamp(FIRST_WINDOW, MOST_WINDOW),

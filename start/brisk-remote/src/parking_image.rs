@@ -91,7 +91,7 @@ impl ParkingImage {
             };
             asks.unsent.push(Ask::want(bytes, class));
             if !behind.is_empty() {
-                asks.unsent.push(Ask::want(behind, Class::Ahead));
+                asks.unsent.push(Ask::want(behind, Class::Behind));
             }
         }
         self.wake_up();

@@ -166,7 +166,7 @@ impl WaitingImage {
         };
         let mut asks = vec![Ask::want(self.arriving.whole_units(bytes), class)];
         if !behind.is_empty() {
-            asks.push(Ask::want(behind, Class::Ahead));
+            asks.push(Ask::want(behind, Class::Behind));
         }
         let sent = asks
             .iter()
@@ -208,7 +208,7 @@ impl ByteSource for WaitingImage {
             start: bytes.start,
             end: bytes.end,
         };
-        if state.out.is_none() && self.send(&mut state, &(0..0), Class::Ahead).is_err() {
+        if state.out.is_none() && self.send(&mut state, &(0..0), Class::Behind).is_err() {
             return false;
         }
         let sent = state
