@@ -131,9 +131,9 @@ impl Origin {
             .headers()
             .get("cache-status")
             .and_then(|status| status.to_str().ok());
-        let stale = served
-            .filter(|status| status.contains("hit") && status.contains("stale"))
-            .map(str::to_owned);
+        // An answer of the server now has its status, and one that stands in for it has none.
+        let is_answer = served.is_some_and(|status| status.contains("fwd-status"));
+        let stale = (refresh && !is_answer).then(|| "it does not answer".to_owned());
         let bytes = whole(response.into_body()).await?;
         let text = String::from_utf8(bytes).map_err(|_| "it is no text".to_owned())?;
         Ok(Document::Text { text, stale })

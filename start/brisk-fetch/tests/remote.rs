@@ -571,3 +571,20 @@ fn a_launcher_starts_a_program_on_the_network() {
         String::from_utf8_lossy(&output.stderr)
     );
 }
+
+/// A name starts what it meant last, unless the user wants the newest.
+#[test]
+fn a_name_without_its_server_starts_what_it_meant() {
+    let (place, server, _) = published();
+    let url = server.url("app.img");
+    place.done(&["remote", "fetch", &url, "-q"]);
+    server.behave(Manner::Gone);
+    assert!(place.done(&["cat", &url, "data/1"]) == contents("data/1"));
+    let message = place.fails(&["cat", &url, "data/1", "--refresh"]);
+    assert!(
+        message.contains("leave out --refresh to start the one that is here"),
+        "{message}"
+    );
+    server.behave(Manner::Sound);
+    assert!(place.done(&["cat", &url, "data/1", "--refresh"]) == contents("data/1"));
+}

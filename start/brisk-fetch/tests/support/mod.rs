@@ -34,6 +34,8 @@ pub enum Manner {
     Flipped,
     /// Hangs up at once.
     Down,
+    /// Hangs up at once, whatever is asked for.
+    Gone,
 }
 
 /// What a server was asked for.
@@ -179,6 +181,10 @@ impl Shared {
         path: &str,
         range: Option<&str>,
     ) -> std::io::Result<()> {
+        if self.state.lock().expect("alive").manner == Manner::Gone {
+            stream.shutdown(std::net::Shutdown::Both)?;
+            return Err(std::io::ErrorKind::ConnectionReset.into());
+        }
         if let Some(rest) = path.strip_prefix("/moved/") {
             let to = self.state.lock().expect("alive").moved.clone();
             return write!(
@@ -214,7 +220,7 @@ impl Shared {
             end - 1
         );
         match manner {
-            Manner::Down => {
+            Manner::Down | Manner::Gone => {
                 stream.shutdown(std::net::Shutdown::Both)?;
                 return Err(std::io::ErrorKind::ConnectionReset.into());
             }
