@@ -42,7 +42,7 @@ demo: PROFILE = demo
 demo: deps
 	workshop/lab/demo --check
 	$(MAKE) PROFILE=$(PROFILE) starters
-	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-fetch -p brisk-lab --bin brisk-tools --bin brisk-fetch --bin brisk-lab
+	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-lab --bin brisk-tools --bin brisk-lab
 	workshop/lab/demo $(BRISK)
 
 # What a change should pass before anything else: form, lints, and the tests that need neither root nor other programs.

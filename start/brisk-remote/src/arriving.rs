@@ -35,12 +35,11 @@ impl Arriving {
     pub fn open(entry: &Entry) -> Result<Self> {
         let image = entry.open_image()?;
         let path = entry.map_path();
-        let map = match entry.about.is_complete {
-            true => None,
-            false => Some(
-                open_own(&path, false)
-                    .map_err(|e| Error::io(format!("open {}", path.display()), e))?,
-            ),
+        let map = match open_own(&path, false) {
+            Ok(map) => Some(map),
+            // The map goes when all is there, which may be since the entry was looked up.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && entry.is_complete_now()? => None,
+            Err(e) => return Err(Error::io(format!("open {}", path.display()), e)),
         };
         let presence = Presence::nothing(entry.about.len);
         if map.is_none() {

@@ -344,6 +344,12 @@ impl Entry {
         self.path.join("map")
     }
 
+    /// Whether it is complete by now.
+    pub(crate) fn is_complete_now(&self) -> Result<bool> {
+        let about: Option<About> = read_json(&self.path.join("about"))?;
+        Ok(about.is_some_and(|about| about.is_complete))
+    }
+
     /// What the publisher says of it, and the signature.
     ///
     /// # Errors
@@ -582,6 +588,22 @@ mod tests {
             left.iter().map(|entry| &*entry.key).collect::<Vec<_>>(),
             ["b"]
         );
+    }
+
+    #[test]
+    fn an_entry_that_has_become_complete_is_opened_without_its_map() {
+        let (_dir, cache) = cache();
+        let mut entry = cache.make("a", &about("a", 1)).expect("room");
+        let arriving = crate::Arriving::open(&entry).expect("it arrives");
+        assert!(arriving.first_absent(&(0..1)).expect("a map").is_some());
+        // Somebody has removed more than the map.
+        fs::remove_file(entry.map_path()).expect("ours");
+        assert!(crate::Arriving::open(&entry).is_err());
+        let looked_up = entry.clone();
+        entry.about.is_complete = true;
+        entry.save().expect("room");
+        let arriving = crate::Arriving::open(&looked_up).expect("all is there");
+        assert!(arriving.first_absent(&(0..1)).expect("no map").is_none());
     }
 
     #[test]
