@@ -93,6 +93,7 @@ fn every_verb_has_a_man_page_and_completions() {
             "SYNOPSIS",
             "DESCRIPTION",
             "OPTIONS",
+            "\"IMAGES ON THE NETWORK\"",
             "\"HOT PACKS, OF IMAGES\"",
             "\"PROFILES, OF DIRECTORIES AND WITH --KERNEL\"",
             "LEARNING",
