@@ -211,6 +211,18 @@ impl Absent {
     }
 }
 
+/// How often bytes are asked for again because they were wrong. Two reads at the same time may both find a block wrong that they
+/// share, so once would not do. A server whose bytes are wrong each time does not have the image.
+const RENEWALS: usize = 3;
+
+/// Whether `bytes` may be asked for again, after these ranges were.
+pub(crate) fn may_renew(renewed: &[Range<u64>], bytes: &Range<u64>) -> bool {
+    let overlapping = renewed
+        .iter()
+        .filter(|range| range.start < bytes.end && bytes.start < range.end);
+    overlapping.count() < RENEWALS
+}
+
 /// How far to ask beyond what is read.
 ///
 /// The first read of a place asks for nothing behind it: of Chromium, 128 KiB behind each miss doubled the bytes, and a start took
@@ -261,6 +273,17 @@ mod tests {
             Absent::of(&io::Error::from(io::ErrorKind::WouldBlock)),
             None
         );
+    }
+
+    #[test]
+    fn wrong_bytes_are_asked_for_again_a_few_times() {
+        let mut renewed = Vec::new();
+        for _ in 0..RENEWALS {
+            assert!(may_renew(&renewed, &(0..8192)));
+            renewed.push(4096..16_384);
+        }
+        assert!(!may_renew(&renewed, &(0..8192)));
+        assert!(may_renew(&renewed, &(0..4096)));
     }
 
     #[test]

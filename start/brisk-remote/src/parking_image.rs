@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::arriving::{Arriving, Window};
+use crate::arriving::{Arriving, Window, may_renew};
 use crate::error::{Error, Result};
 use crate::fetcher::Lines;
 use crate::protocol::{Ask, Tell, write_line};
@@ -152,16 +152,11 @@ impl ByteSource for ParkingImage {
         self.arriving.read_there(offset, buf)
     }
 
-    /// Once for each block: a server whose bytes are wrong twice does not have the image.
     fn read_again(&self, bytes: &Range<u64>) -> bool {
         let bytes = self.arriving.whole_units(bytes);
         {
             let mut asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner);
-            if asks
-                .renewed
-                .iter()
-                .any(|renewed| renewed.start < bytes.end && bytes.start < renewed.end)
-            {
+            if !may_renew(&asks.renewed, &bytes) {
                 return false;
             }
             asks.renewed.push(bytes.clone());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use brisk_io::ByteSource;
 
-use crate::arriving::{Arriving, Window};
+use crate::arriving::{Arriving, Window, may_renew};
 use crate::fetcher::{Fetcher, FetcherPlace, Lines};
 use crate::protocol::{Ask, Tell};
 use crate::schedule::Class;
@@ -197,11 +197,7 @@ impl ByteSource for WaitingImage {
     fn read_again(&self, bytes: &Range<u64>) -> bool {
         let bytes = self.arriving.whole_units(bytes);
         let mut state = self.lock();
-        if state
-            .renewed
-            .iter()
-            .any(|renewed| renewed.start < bytes.end && bytes.start < renewed.end)
-        {
+        if !may_renew(&state.renewed, &bytes) {
             return false;
         }
         let renew = Ask::Renew {
