@@ -103,6 +103,7 @@ mod head;
 mod invalidation;
 #[cfg(feature = "tower")]
 mod layer;
+mod near;
 mod options;
 mod overrides;
 mod policy;
@@ -137,6 +138,7 @@ pub use layer::{
     FetchErrorKind, RequestBody, ResponseFuture, TableAnswer, TableError, TableInput, TableOf,
     TableOptions, TableSource, Upstream, WholeBody,
 };
+pub use near::is_near_address;
 pub use options::{Heuristic, Mode, Options};
 pub use overrides::{Override, Overrides};
 pub use policy::{Policy, Times};

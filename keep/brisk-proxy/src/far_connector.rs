@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use crate::body::BodyError;
 use crate::connector::Connector;
-use crate::near::is_near;
+use brisk_http::is_near_address;
 
 /// Connects to hosts that pages name, and to none that is this machine or of its link.
 ///
@@ -64,7 +64,7 @@ impl Service<Uri> for FarConnector {
             let peer = stream.inner().peer_addr()?.ip();
             let own = stream.inner().local_addr()?.ip();
             // Who asks one of its own addresses asks from the same one.
-            match is_near(peer) || peer == own {
+            match is_near_address(peer) || peer == own {
                 true => Err(Near(peer).into()),
                 false => Ok(stream),
             }

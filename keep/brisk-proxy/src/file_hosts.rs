@@ -11,9 +11,9 @@ use http::StatusCode;
 use url::{Host, Url};
 
 use crate::map::{Map, SEGMENT};
-use crate::near::is_near;
 use crate::problem::Problem;
 use crate::secret::Secret;
+use brisk_http::is_near_address;
 
 /// Marks a request to a host that the operator has not named, but a page. It must not lead to this machine or its link.
 #[derive(Debug, Clone, Copy)]
@@ -129,8 +129,8 @@ fn is_reachable(index: &Url, url: &Url) -> bool {
             let name = name.trim_end_matches('.');
             name != "localhost" && !name.ends_with(".localhost")
         }
-        Some(Host::Ipv4(address)) => !is_near(IpAddr::V4(address)),
-        Some(Host::Ipv6(address)) => !is_near(IpAddr::V6(address)),
+        Some(Host::Ipv4(address)) => !is_near_address(IpAddr::V4(address)),
+        Some(Host::Ipv6(address)) => !is_near_address(IpAddr::V6(address)),
         None => false,
     }
 }

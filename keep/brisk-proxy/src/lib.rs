@@ -40,7 +40,6 @@ mod lasting;
 mod map;
 mod mapped_memory;
 mod metrics;
-mod near;
 mod net;
 mod own_pages;
 mod page;

@@ -3,7 +3,6 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use crate::log::say;
 use landlock::{
     ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, Scope,
@@ -11,6 +10,8 @@ use landlock::{
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities, set_no_new_privs,
 };
+
+use crate::log::say;
 
 /// What is looked up in these: names of hosts, certificates, libraries that do so.
 const OF_SYSTEM: [&str; 9] = [

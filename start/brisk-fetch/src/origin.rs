@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::env;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brisk_cache::{Cache, CacheOptions};
-use brisk_http::{CacheBody, Client, Options, Retries};
+use brisk_http::{CacheBody, Client, Options, Retries, is_near_address};
 use brisk_remote::{MOST_DESCRIPTOR, RemoteUrl};
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, IF_RANGE, RANGE};
@@ -235,7 +235,7 @@ impl Resolve for FarResolver {
             let may: Vec<_> = found
                 .iter()
                 .copied()
-                .filter(|address| is_named || !is_near(address.ip()))
+                .filter(|address| is_named || !is_near_address(address.ip()))
                 .collect();
             if may.is_empty() && !found.is_empty() {
                 let text =
@@ -244,13 +244,5 @@ impl Resolve for FarResolver {
             }
             Ok(Box::new(may.into_iter()) as Addrs)
         })
-    }
-}
-
-/// Whether an address is of this machine or of its link.
-fn is_near(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.is_unspecified(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_unicast_link_local(),
     }
 }

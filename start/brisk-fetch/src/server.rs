@@ -84,10 +84,9 @@ async fn serve(cache: RemoteCache, listener: StdListener) -> io::Result<()> {
                     spawn_local(async move {
                         // A program may end at any time.
                         let is_over = |e: &io::Error| matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
-                        if let Err(e) = server.answer(stream).await.map_err(|e| if is_over(&e) { None } else { Some(e) })
-                            && let Some(e) = e
-                        {
-                            say!("a program: {e}");
+                        match server.answer(stream).await {
+                            Err(e) if !is_over(&e) => say!("a program: {e}"),
+                            _ => {}
                         }
                         *server.connections.borrow_mut() -= 1;
                         *server.used.borrow_mut() = Instant::now();

@@ -4,7 +4,6 @@
 mod support;
 
 use std::fs;
-use std::io::Read;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Child, Command, Stdio};
 
@@ -29,6 +28,13 @@ fn reader(path: &std::path::Path) -> Child {
     let mut cat = Command::new("cat");
     cat.arg(path).stdout(Stdio::piped()).stderr(Stdio::null());
     cat.spawn().expect("cat is installed")
+}
+
+/// What a reader has read when it ends. It must end well.
+fn read_of(reader: Child) -> Vec<u8> {
+    let output = reader.wait_with_output().expect("ours");
+    assert!(output.status.success());
+    output.stdout
 }
 
 fn kill(pid: u32, signal: &str) {
@@ -294,7 +300,7 @@ fn a_read_goes_on_after_a_signal() {
     let (place, server, url) = published();
     let mnt = mounted(&place, &url);
     server.behave(Manner::Silent);
-    let mut cat = reader(&mnt.join("data/11"));
+    let cat = reader(&mnt.join("data/11"));
     await_that("it asks", || {
         server.asked().iter().any(|asked| asked.range.is_some())
     });
@@ -302,13 +308,7 @@ fn a_read_goes_on_after_a_signal() {
         kill(cat.id(), signal);
     }
     server.behave(Manner::Sound);
-    let mut read = Vec::new();
-    cat.stdout
-        .take()
-        .expect("piped")
-        .read_to_end(&mut read)
-        .expect("it reads");
-    assert!(cat.wait().expect("ours").success());
+    let read = read_of(cat);
     assert!(read == contents("data/11"));
 }
 
@@ -317,7 +317,7 @@ fn a_killed_fetcher_is_replaced() {
     let (place, server, url) = published();
     let mnt = mounted(&place, &url);
     server.behave(Manner::Silent);
-    let mut cats: Vec<_> = (0..4)
+    let cats: Vec<_> = (0..4)
         .map(|number| reader(&mnt.join(format!("data/{number}"))))
         .collect();
     await_that("they ask", || {
@@ -337,30 +337,18 @@ fn a_killed_fetcher_is_replaced() {
         });
     }
     server.behave(Manner::Sound);
-    for (number, cat) in cats.iter_mut().enumerate() {
-        let mut read = Vec::new();
-        cat.stdout
-            .take()
-            .expect("piped")
-            .read_to_end(&mut read)
-            .expect("it reads");
+    for (number, cat) in cats.into_iter().enumerate() {
+        let read = read_of(cat);
         assert!(read == contents(&format!("data/{number}")), "{number}");
-        cat.wait().expect("ours");
     }
     // Both of its processes: the next program starts others, and so those that wait go on, too.
     for pid in place.fetchers() {
         kill(u32::try_from(pid).expect("a process"), "-KILL");
     }
-    let mut cat = reader(&mnt.join("data/30"));
+    let cat = reader(&mnt.join("data/30"));
     assert!(place.done(&["cat", &url, "data/31"]) == contents("data/31"));
-    let mut read = Vec::new();
-    cat.stdout
-        .take()
-        .expect("piped")
-        .read_to_end(&mut read)
-        .expect("it reads");
+    let read = read_of(cat);
     assert!(read == contents("data/30"));
-    cat.wait().expect("ours");
 }
 
 #[test]
@@ -368,7 +356,7 @@ fn a_server_of_a_session_that_is_killed_is_replaced_while_programs_wait() {
     let (place, server, url) = published();
     let mnt = mounted(&place, &url);
     server.behave(Manner::Silent);
-    let mut cat = reader(&mnt.join("data/12"));
+    let cat = reader(&mnt.join("data/12"));
     await_that("it asks", || {
         server.asked().iter().any(|asked| asked.range.is_some())
     });
@@ -384,14 +372,8 @@ fn a_server_of_a_session_that_is_killed_is_replaced_while_programs_wait() {
         .collect();
     kill(pid.parse().expect("a number"), "-KILL");
     server.behave(Manner::Sound);
-    let mut read = Vec::new();
-    cat.stdout
-        .take()
-        .expect("piped")
-        .read_to_end(&mut read)
-        .expect("it reads");
+    let read = read_of(cat);
     assert!(read == contents("data/12"));
-    cat.wait().expect("ours");
 }
 
 /// Many starts at once fetch as much as one.

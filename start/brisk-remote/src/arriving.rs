@@ -197,12 +197,10 @@ impl Absent {
             next = match wrapped {
                 Some(wrapped) => match wrapped.downcast_ref() {
                     Some(absent) => return Some(absent),
-                    None => wrapped
-                        .source()
-                        .or(match wrapped.downcast_ref::<io::Error>() {
-                            Some(inner) => Some(inner),
-                            None => None,
-                        }),
+                    None => {
+                        let inner = wrapped.downcast_ref::<io::Error>();
+                        wrapped.source().or(inner.map(|inner| inner as _))
+                    }
                 },
                 None => error.source(),
             };

@@ -33,8 +33,8 @@ const ANSWER: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub struct FetcherPlace {
     cache: Arc<RemoteCache>,
-    /// None where no program may be started.
-    program: Option<PathBuf>,
+    /// What to start if none runs.
+    program: PathBuf,
 }
 
 /// A connection to the fetcher.
@@ -56,7 +56,7 @@ impl FetcherPlace {
     pub fn new(cache: Arc<RemoteCache>, program: &Path) -> Self {
         Self {
             cache,
-            program: Some(program.to_owned()),
+            program: program.to_owned(),
         }
     }
 
@@ -285,9 +285,7 @@ fn unexpected(tell: &Tell) -> Error {
 
 /// Starts a fetcher, which is nobody's child then.
 fn start(place: &FetcherPlace) -> Result<()> {
-    let Some(program) = &place.program else {
-        return Err(Error::new(ErrorKind::Fetcher, "no brisk-fetch runs"));
-    };
+    let program = &place.program;
     let started = Command::new(program)
         .arg(place.cache.path())
         .stdin(Stdio::null())

@@ -26,8 +26,8 @@ pub struct ParkingImage {
     asks: Mutex<Asks>,
     /// Both ends of a pipe. A byte in it says that something is to be sent.
     wake: (OwnedFd, OwnedFd),
-    /// Counts what has come, for [`ParkingImage::wait_for`].
-    news: Mutex<u64>,
+    /// Held while [`ParkingImage::wait_for`] begins to wait, so that it misses nothing that is told.
+    telling: Mutex<()>,
     told: Condvar,
 }
 
@@ -65,7 +65,7 @@ impl ParkingImage {
             arriving,
             asks: Mutex::default(),
             wake,
-            news: Mutex::new(0),
+            telling: Mutex::default(),
             told: Condvar::new(),
         })
     }
@@ -116,13 +116,13 @@ impl ParkingImage {
             if is_over() {
                 return false;
             }
-            let news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+            let telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
             // Again from time to time: the fetcher may have given up on it, or be another one.
             if asked.is_none_or(|asked: Instant| asked.elapsed() > Duration::from_secs(2)) {
                 self.want(bytes, class);
                 asked = Some(Instant::now());
             }
-            let waited = self.told.wait_timeout(news, Duration::from_millis(100));
+            let waited = self.told.wait_timeout(telling, Duration::from_millis(100));
             drop(waited);
         }
     }
@@ -190,13 +190,8 @@ impl Arrivals<'_> {
     /// Sends what is to be sent, and waits for what the fetcher says, at most so long.
     pub fn next(&mut self, at_most: Duration) -> Arrival {
         let arrival = self.wait(at_most);
-        let mut news = self
-            .image
-            .news
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *news = news.wrapping_add(1);
-        drop(news);
+        let telling = &self.image.telling;
+        drop(telling.lock().unwrap_or_else(PoisonError::into_inner));
         self.image.told.notify_all();
         arrival
     }

@@ -180,13 +180,7 @@ impl RemoteArgs {
                 "{url}: the server cannot be asked for the newest image ({why}); leave out --refresh to start the one that is here"
             );
         }
-        let trust = judge(
-            url,
-            &resolved,
-            trusted,
-            cache.largest_serial(url)?,
-            self.insecure,
-        )?;
+        let trust = self.trust(url, &resolved, trusted, cache)?;
         let opened = fetcher.open(
             url,
             &resolved,
@@ -195,6 +189,18 @@ impl RemoteArgs {
         cache.remember(url, &opened.key, trust.serial)?;
         let entry = cache.entry(&opened.key)?;
         entry.with_context(|| format!("{url}: it was removed from the cache meanwhile"))
+    }
+
+    /// Who vouches for the image, of which the server says `resolved`.
+    fn trust(
+        &self,
+        url: &RemoteUrl,
+        resolved: &Resolved,
+        trusted: Option<&TrustedKeys>,
+        cache: &RemoteCache,
+    ) -> anyhow::Result<Trust> {
+        let serial = cache.largest_serial(url)?;
+        judge(url, resolved, trusted, serial, self.insecure)
     }
 
     /// The entry that this URL had last, if it may be used as it is.
@@ -213,13 +219,7 @@ impl RemoteArgs {
             stale: None,
         };
         let cache = place.cache();
-        let Trust { root, .. } = judge(
-            url,
-            &resolved,
-            trusted,
-            cache.largest_serial(url)?,
-            self.insecure,
-        )?;
+        let Trust { root, .. } = self.trust(url, &resolved, trusted, cache)?;
         if root.is_some() && root != entry.about.root {
             return Ok(None);
         }

@@ -1,7 +1,5 @@
 //! Where a redirect leads (RFC 9110, section 15.4).
 
-use std::net::IpAddr;
-
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION,
     CONTENT_TYPE, COOKIE, LOCATION, PROXY_AUTHORIZATION,
@@ -9,6 +7,7 @@ use http::header::{
 use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
 
 use crate::layer::FetchError;
+use crate::near::is_near_address;
 use crate::target::Target;
 
 /// A request on its way over redirects.
@@ -98,10 +97,8 @@ fn leads_near(here: &Target<'_>, there: &Target<'_>) -> bool {
 fn is_near(target: &Target<'_>) -> bool {
     let uri = Uri::try_from(target.as_str());
     let host = uri.as_ref().ok().and_then(Uri::host).unwrap_or("");
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse();
-    match address.map(|address: IpAddr| address.to_canonical()) {
-        Ok(IpAddr::V4(v4)) => v4.is_loopback() || v4.is_link_local() || v4.is_unspecified(),
-        Ok(IpAddr::V6(v6)) => v6.is_loopback() || v6.is_unicast_link_local() || v6.is_unspecified(),
+    match host.trim_start_matches('[').trim_end_matches(']').parse() {
+        Ok(address) => is_near_address(address),
         Err(_) => host.eq_ignore_ascii_case("localhost"),
     }
 }
