@@ -98,7 +98,7 @@ fn look(stage: &Stage, before: &[&str], closed: &str) -> String {
         let said = fs::read_to_string(stage.path("stderr")).unwrap();
         // What `find` has open is gone when it looks at it, so it may fail.
         let is_done = status.success() || program[0] == "find" && status.code() == Some(1);
-        assert!(is_done, "{before:?} {program:?} {closed}: {said}");
+        assert!(is_done, "{before:?} {program:?} {closed}: {status}, {said}");
     }
     seen(&out)
 }

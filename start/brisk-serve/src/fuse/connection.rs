@@ -3,6 +3,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use brisk_io::page_size;
 use brisk_launch::error::{Cause, Error, ErrorKind, Result};
 use brisk_launch::sys::process::close_in_this_thread;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
@@ -144,6 +145,14 @@ impl FuseConnection {
     /// All channels: the one that was mounted, and its clones.
     pub fn channels(&self) -> &[OwnedFd] {
         &self.channels
+    }
+
+    /// Whether the kernel has ended the connection: the file system was unmounted everywhere, or the connection aborted. It
+    /// cannot come back.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(&self.channels[0], PollFlags::empty())];
+        let found = poll(&mut fds, Some(&Timespec::default()));
+        found.is_ok() && fds[0].revents().contains(PollFlags::ERR)
     }
 
     /// The channels from which requests are read.

@@ -109,14 +109,9 @@ impl State {
         // The files of a mount for all programs stay until now, though no run finds it any more.
         let has_files = self.listener.stop() || self.shared.is_some();
         for image in &mut self.images {
-            let supervisor = &mut image.servers.supervisor;
-            // If its connection has ended, the mount may have been unmounted, and something else may be
-            // mounted there.
-            if !supervisor.has_ended() {
-                image.handle.abort();
-                // A server that dies now is not replaced.
-                supervisor.connection_ended();
-            }
+            image.abort();
+            // A server that dies now is not replaced.
+            image.servers.supervisor.connection_ended();
         }
         let deadline = Instant::now() + SERVERS_END;
         let mut killed = false;

@@ -112,7 +112,14 @@ impl GuardedImage {
             self.path.display(),
             why.text()
         ));
-        self.handle.abort();
+        self.abort();
+    }
+
+    /// Aborts the connection, unless it has ended. Then another mount may have its place by now, and the number of its device.
+    pub(super) fn abort(&self) {
+        if !self.connection.has_ended() {
+            self.handle.abort();
+        }
     }
 
     /// Asks the kernel to send unanswered requests again, if it is time.
@@ -201,5 +208,69 @@ fn hear(server: &Server, within: &Timespec) -> Option<Message> {
     match poll(&mut fds, Some(within)) {
         Ok(1) => receive(&server.socket).ok().flatten(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use brisk_image::{ImageWriter, Tree, TreeRules};
+    use brisk_launch::mount_table::mounted_on;
+    use rustix::mount::{UnmountFlags, unmount};
+
+    use super::*;
+    use crate::session::dev_fuse::mount_channel;
+    use crate::session::open_image::{OpenImage, SessionImage};
+    use crate::session::shared_mount_point::SharedMountPoint;
+
+    /// An image that is mounted on `on` for all programs. Nobody serves it.
+    fn mounted(path: &Path, on: &Path) -> GuardedImage {
+        let channel = mount_channel(path, on).expect("tests run as root");
+        let options = ServeOptions::default();
+        GuardedImage {
+            path: path.to_owned(),
+            place: on.to_owned(),
+            source: ImageSource {
+                image: OpenImage::open(&SessionImage::new(path), false).expect("an image"),
+                block_cache: 0,
+            },
+            connection: FuseConnection::establish(channel, &options).expect("INIT is there"),
+            options,
+            launch: None,
+            handle: MountHandle::Shared(SharedMountPoint::of(on.to_owned(), true)),
+            servers: Servers::default(),
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_unmounted_image_spares_the_next_mount_at_its_place() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let [tree, path, on] = ["tree", "image", "on"].map(|name| dir.path().join(name));
+        fs::create_dir(&tree).expect("room");
+        fs::create_dir(&on).expect("room");
+        let tree = Tree::from_directory(&tree, &TreeRules::default()).expect("a tree");
+        ImageWriter::new().write(&tree, &path).expect("room");
+        let device = || mounted_on(&on).expect("a table").map(|entry| entry.device);
+        let unmounted = || unmount(&on, UnmountFlags::empty()).expect("nothing is open");
+        // The kernel gives the smallest free number, so it is the same unless another process mounts something meanwhile.
+        let (first, second) = loop {
+            let first = mounted(&path, &on);
+            let before = device();
+            unmounted();
+            let second = mounted(&path, &on);
+            if device() == before {
+                break (first, second);
+            }
+            unmounted();
+        };
+        assert!(first.connection.has_ended());
+        first.abort();
+        assert!(!second.connection.has_ended());
+        assert!(device().is_some());
+        second.abort();
+        assert!(second.connection.has_ended());
+        assert_eq!(device(), None);
     }
 }
