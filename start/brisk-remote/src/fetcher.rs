@@ -29,6 +29,9 @@ const START: Duration = Duration::from_secs(10);
 /// How long a fetcher may take to say that a name cannot be asked for. It gives up itself before that.
 const ANSWER: Duration = Duration::from_secs(120);
 
+/// How often in a row another fetcher is asked because one has ended.
+const TRIES: u32 = 3;
+
 /// Where a fetcher is, or can be started.
 #[derive(Debug, Clone)]
 pub struct FetcherPlace {
@@ -40,6 +43,7 @@ pub struct FetcherPlace {
 /// A connection to the fetcher.
 #[derive(Debug)]
 pub struct Fetcher {
+    place: FetcherPlace,
     out: UnixStream,
     lines: Lines,
 }
@@ -197,6 +201,7 @@ impl Fetcher {
         };
         let out = stream.try_clone().map_err(failed)?;
         Ok(Self {
+            place: place.clone(),
             out,
             lines: Lines::new(stream),
         })
@@ -257,12 +262,20 @@ impl Fetcher {
         write_line(&mut self.out, ask).map_err(|e| Error::io("reach brisk-fetch", e))
     }
 
+    /// Asks what may be asked twice. If the fetcher ends before it answers, the next one is asked.
     fn ask(&mut self, ask: &Ask) -> Result<Tell> {
-        self.send(ask)?;
-        let tell = self
-            .lines
-            .next(ANSWER)
-            .map_err(|e| Error::io("hear from brisk-fetch", e))?;
+        let mut tries = 0;
+        let tell = loop {
+            let asked = write_line(&mut self.out, ask).and_then(|()| self.lines.next(ANSWER));
+            match asked {
+                Ok(tell) => break tell,
+                Err(e) if tries == TRIES => return Err(Error::io("hear from brisk-fetch", e)),
+                Err(_) => {
+                    tries += 1;
+                    *self = Self::at(&self.place)?;
+                }
+            }
+        };
         match tell {
             Some(Tell::Refused { why }) => Err(Error::new(ErrorKind::Server, why)),
             Some(tell) => Ok(tell),
