@@ -115,7 +115,9 @@ impl FileSystem for ServedImage<'_> {
         let mut at = offset;
         while at < end {
             // At most `size`, which has 32 bits.
-            let piece = reader.piece(at, (end - at) as usize)?;
+            let piece = reader
+                .piece(at, (end - at) as usize)
+                .map_err(|e| Fail::from(e).of_file(&reader))?;
             at += piece.len() as u64;
             pieces.push(piece);
         }
