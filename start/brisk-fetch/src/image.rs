@@ -74,6 +74,8 @@ pub struct Image {
     news: watch::Sender<u64>,
     busy_since: Cell<Option<Instant>>,
     is_checked: Cell<bool>,
+    /// What comes before the rest, in order, when that is wanted: the files of which the hot pack has pages.
+    opened: RefCell<Vec<Range<u64>>>,
 }
 
 impl Image {
@@ -123,6 +125,7 @@ impl Image {
             news: watch::Sender::new(0),
             busy_since: Cell::new(None),
             is_checked: Cell::new(false),
+            opened: RefCell::default(),
         });
         {
             let mut entry = image.entry.borrow_mut();
@@ -161,6 +164,9 @@ impl Image {
         }
         if let Some(frames) = &descriptor.frames {
             schedule.want(Class::Pack, frames.clone());
+            if let Some(end) = descriptor.neighbours {
+                schedule.want(Class::Neighbours, frames.end..end);
+            }
         }
         self.work.notify_one();
     }
@@ -171,6 +177,13 @@ impl Image {
         let is_unasked =
             class >= Class::Neighbours && self.options.borrow().background == Background::Never;
         if is_unasked || self.presence.has(&bytes) {
+            return;
+        }
+        if class == Class::Opened {
+            let mut opened = self.opened.borrow_mut();
+            if !opened.contains(&bytes) {
+                opened.push(bytes);
+            }
             return;
         }
         if class == Class::Miss {
@@ -332,9 +345,11 @@ impl Image {
             return;
         }
         if self.idle_at().is_some_and(|at| at <= Instant::now()) {
-            self.schedule
-                .borrow_mut()
-                .want(Class::Rest, 0..self.presence.len());
+            let mut schedule = self.schedule.borrow_mut();
+            for bytes in self.opened.borrow_mut().drain(..) {
+                schedule.want(Class::Opened, bytes);
+            }
+            schedule.want(Class::Rest, 0..self.presence.len());
         }
         loop {
             if self.has_no_ranges.get() && self.schedule.borrow().is_busy() {

@@ -576,3 +576,133 @@ fn a_name_without_its_server_starts_what_it_meant() {
     server.behave(Manner::Sound);
     assert!(place.done(&["cat", &url, "data/1", "--refresh"]) == contents("data/1"));
 }
+
+/// Records a launch that reads the start of two files. Returns the profile.
+fn recorded(place: &Place) -> String {
+    let profile = text(&place.path("profile"));
+    let tree = text(&place.path("tree"));
+    let reads = "head -c 100 $0/data/30 $0/data/31 > /dev/null";
+    let command = ["sh", "-c", reads, &tree];
+    let options = ["trace", "--tree", &tree, "-q", "-o", &profile, "--"];
+    place.done(&[&options[..], &command].concat());
+    profile
+}
+
+/// A program in a session of the image, that reads nothing of it and waits for its input to end.
+fn waiting(place: &Place, options: &[&str]) -> Child {
+    let mut program = place.brisk(&["run"]);
+    program
+        .args(options)
+        .args(["--background", "never", "--linger", "60", "--"])
+        .args(["/bin/sh", "-c", "echo started; read line"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    program.spawn().expect("brisk is built")
+}
+
+/// Whether a program gets these bytes of a file in time, though the server is gone.
+fn is_here(place: &Place, url: &str, name: &str, len: usize) -> bool {
+    let read = format!("head -c {len} $BRISK_TREE/{name}");
+    let command = ["run", url, "--wait", "1s", "--", "/bin/sh", "-c", &read];
+    place.output(&command).stdout == contents(name)[..len]
+}
+
+#[test]
+fn the_list_of_a_pack_beside_an_image_says_what_comes_first() {
+    for named in [false, true] {
+        let (place, server, url) = published();
+        let made = text(&place.path("made.img"));
+        let hot = text(&place.path(if named {
+            "www/other"
+        } else {
+            "www/app.img.hot"
+        }));
+        let profile = recorded(&place);
+        place.done(&["hot", &made, "--profile", &profile, "-q", "-o", &hot]);
+        let hot_url = server.url("other");
+        let options = match named {
+            true => vec![&*url, "--hot", &hot_url],
+            false => vec![&*url],
+        };
+        let mut program = waiting(&place, &options);
+        // The blocks of both files, which do not compress.
+        await_that("what the pack lists comes", || {
+            server.sent() > 64 * 1024 + 2 * 131_072
+        });
+        let hot_path = if named { "/other" } else { "/app.img.hot" };
+        let asked = server.asked();
+        assert!(asked.iter().any(|asked| asked.path == hot_path));
+        server.behave(Manner::Gone);
+        for name in ["data/30", "data/31"] {
+            await_that("they are here", || is_here(&place, &url, name, 131_072));
+        }
+        drop(program.stdin.take());
+        program.wait().expect("ours");
+    }
+}
+
+#[test]
+fn a_pack_for_the_network_brings_what_is_near_its_pages() {
+    let place = Place::new();
+    place.publish();
+    let (tree, image, www) = (
+        text(&place.path("tree")),
+        text(&place.path("near.img")),
+        text(&place.path("www")),
+    );
+    let profile = recorded(&place);
+    let pack = ["pack", &tree, "--profile", &profile, "--prefer", "remote"];
+    place.done(&[&pack[..], &["--verity", "-q", "-o", &image]].concat());
+    place.done(&["publish", &image, &www, "--name", "near.img"]);
+    let server = Server::start(&place.path("www"));
+    let root = fs::read_to_string(place.path("near.img.roothash")).expect("written");
+    let url = format!("{}#sha256={}", server.url("near.img"), root.trim());
+    let described = fs::read_to_string(place.path("www/near.img.remote")).expect("published");
+    let numbers = |line: &str| -> Vec<u64> {
+        let line = described.lines().find_map(|found| found.strip_prefix(line));
+        let numbers = line.expect("described").split_whitespace();
+        numbers
+            .map(|number| number.parse().expect("a number"))
+            .collect()
+    };
+    let (tables, frames, end) = (
+        numbers("tables")[0],
+        numbers("hot-frames")[1],
+        numbers("hot-neighbours")[0],
+    );
+    assert!(frames < end);
+    let mut program = place.brisk(&["run", &url, "--linger", "60", "--"]);
+    program
+        .args(["/bin/sh", "-c", "read line"])
+        .stdin(Stdio::piped());
+    let mut program = program.spawn().expect("brisk is built");
+    let starts = || -> Vec<u64> {
+        let asked = server.asked().into_iter();
+        let ranges = asked.filter_map(|asked| asked.range);
+        let starts = ranges.filter_map(|range| {
+            let range = range.strip_prefix("bytes=")?.split_once('-')?;
+            range.0.parse().ok()
+        });
+        starts.collect()
+    };
+    let is_near = |start: &u64| (frames - 4096..end).contains(start);
+    await_that("the neighbours are asked for", || {
+        starts().iter().any(is_near)
+    });
+    // Before the rest, which begins with the blocks of the first files.
+    let starts = starts();
+    let near = starts.iter().position(is_near);
+    let rest = starts
+        .iter()
+        .position(|start| (1..tables - 4096).contains(start));
+    assert!(rest.is_none_or(|rest| near < Some(rest)), "{starts:?}");
+    await_that("they have come", || {
+        is_here(&place, &url, "data/30", 131_072) && is_here(&place, &url, "data/31", 131_072)
+    });
+    server.behave(Manner::Gone);
+    for name in ["data/30", "data/31"] {
+        assert!(is_here(&place, &url, name, 131_072), "{name}");
+    }
+    drop(program.stdin.take());
+    program.wait().expect("ours");
+}

@@ -272,6 +272,56 @@ fn a_pack_has_the_pages_of_the_profile_in_their_order() {
 }
 
 #[test]
+fn a_pack_for_the_network_has_the_neighbours_of_its_pages_behind_them() {
+    let sandbox = Sandbox::new();
+    let (of_launch, _) = sandbox.hot(&sandbox.tree(), Prefer::Size, "size");
+    let (pack, summary) = sandbox.hot(&sandbox.tree(), Prefer::Remote, "remote");
+    let launch = pages(&of_launch);
+    let all = pages(&pack);
+    let (first, neighbours) = all.split_at(launch.len());
+    assert!(first == launch);
+    assert_eq!(pack.launch_pages(), launch.len() as u64);
+    assert_eq!(pack.launch_range_count(), of_launch.range_count());
+    assert_eq!(
+        (summary.pages, summary.neighbours, summary.bytes),
+        (
+            launch.len() as u64,
+            neighbours.len() as u64,
+            pack.data_len()
+        )
+    );
+    // The parts of 32 pages in the order in which the launch comes to them, and in each what is missing.
+    let mut parts: Vec<(&Path, u64)> = Vec::new();
+    for (path, page, _) in &launch {
+        if !parts.contains(&(path, page / 32)) {
+            parts.push((path, page / 32));
+        }
+    }
+    let files = files();
+    let mut expected: Vec<Page> = Vec::new();
+    for (path, part) in parts {
+        let (_, bytes) = files
+            .iter()
+            .find(|(name, _)| Path::new(name) == path)
+            .unwrap();
+        let chunks = (0..).zip(bytes.chunks(PAGE as usize));
+        let others = chunks.filter(|(page, _)| {
+            page / 32 == part && !launch.iter().any(|(p, n, _)| p == path && n == page)
+        });
+        expected.extend(others.map(|(page, bytes)| (path.to_owned(), page, bytes.to_owned())));
+    }
+    assert!(expected.len() > 20, "{}", expected.len());
+    assert!(neighbours == expected);
+    // Those of the launch share no frame with others.
+    let last = pack.launch_frame_count();
+    assert!(last < pack.frame_count());
+    assert_eq!(
+        pack.frame(last).unwrap().ranges.start,
+        pack.launch_range_count()
+    );
+}
+
+#[test]
 fn a_pack_without_digests_has_the_same_pages() {
     let sandbox = Sandbox::new();
     let (whole, summary) = sandbox.hot(&sandbox.tree(), Prefer::Speed, "hot");
@@ -422,7 +472,7 @@ fn a_pack_behind_a_program_that_carries_the_image_is_found() {
 #[test]
 fn the_same_at_any_number_of_threads() {
     let sandbox = Sandbox::new();
-    for prefer in BOTH {
+    for prefer in [Prefer::Speed, Prefer::Size, Prefer::Remote] {
         let bytes = [1, 4].map(|threads| {
             let writer = HotPackWriter::new()
                 .prefer(prefer)
@@ -740,7 +790,7 @@ fn options_that_cannot_be_are_said() {
     let e = "fast".parse::<Prefer>().unwrap_err();
     assert_eq!(
         e.to_string(),
-        "preference is \"fast\", allowed is speed or size"
+        "preference is \"fast\", allowed is speed, size or remote"
     );
 }
 

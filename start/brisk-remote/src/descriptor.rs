@@ -6,15 +6,16 @@
 //! brisk-remote 1
 //! name app.img
 //! serial 1795982400
-//! file-bytes 43651072
+//! file-bytes 46362624
 //! sha256 6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b
 //! root-hash sha256 d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35
 //! tables 40194048
 //! hot-frames 40509440 43192320
-//! hash-tree 43307008
+//! hot-neighbours 45904384
+//! hash-tree 46018560
 //! ```
 //!
-//! The lines `root-hash`, `hot-frames` and `hash-tree` may be missing. The numbers are bytes of the file. They only say what to ask
+//! The lines `root-hash`, `hot-frames`, `hot-neighbours` and `hash-tree` may be missing. The numbers are bytes of the file. They only say what to ask
 //! for first: what is wrong in them costs time, and no byte is believed because of them.
 
 use std::fmt;
@@ -37,7 +38,7 @@ const MOST_NAME: usize = 255;
 ///
 /// 1. `name` has no slash, no control character, and 1 to 255 bytes.
 /// 2. `sha256` and `root_hash` are digests in lower case.
-/// 3. All places are within the file, and `frames` starts before it ends.
+/// 3. All places are within the file. `frames` starts before it ends, and ends before `neighbours`, which is there only with them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptor {
     /// The name under which the image was published.
@@ -52,8 +53,10 @@ pub struct Descriptor {
     pub root_hash: Option<String>,
     /// The byte at which the tables of the image start.
     pub tables: u64,
-    /// The frames of the hot pack behind the image.
+    /// The frames of the hot pack behind the image, with the pages of the launch.
     pub frames: Option<Range<u64>>,
+    /// Where the frames end that follow those, with the neighbours of these pages.
+    pub neighbours: Option<u64>,
     /// The byte at which the hash tree starts. It goes to the end of the file.
     pub hash_tree: Option<u64>,
 }
@@ -72,6 +75,9 @@ impl fmt::Display for Descriptor {
         if let Some(frames) = &self.frames {
             writeln!(f, "hot-frames {} {}", frames.start, frames.end)?;
         }
+        if let Some(end) = self.neighbours {
+            writeln!(f, "hot-neighbours {end}")?;
+        }
         if let Some(tree) = self.hash_tree {
             writeln!(f, "hash-tree {tree}")?;
         }
@@ -86,7 +92,7 @@ impl Descriptor {
         let frames = self.frames.clone().unwrap_or(tree..tree);
         [
             self.tables..frames.start,
-            frames.end..self.file_bytes,
+            self.neighbours.unwrap_or(frames.end)..self.file_bytes,
             0..UNIT.min(self.file_bytes),
         ]
     }
@@ -126,6 +132,7 @@ impl Descriptor {
                 let (start, end) = text.split_once(' ')?;
                 Some(number(start)?..number(end)?)
             })?,
+            neighbours: lines.optional("hot-neighbours", number)?,
             hash_tree: lines.optional("hash-tree", number)?,
         };
         let end = descriptor.file_bytes;
@@ -134,6 +141,7 @@ impl Descriptor {
             descriptor.tables,
             frames.start,
             frames.end,
+            descriptor.neighbours.unwrap_or(0),
             descriptor.hash_tree.unwrap_or(0),
         ];
         if let Some(place) = places.iter().find(|place| **place > end) {
@@ -145,6 +153,14 @@ impl Descriptor {
             return Err(wrong(format!(
                 "the frames start at byte {} and end at {}",
                 frames.start, frames.end
+            )));
+        }
+        if let Some(neighbours) = descriptor.neighbours
+            && (descriptor.frames.is_none() || neighbours < frames.end)
+        {
+            return Err(wrong(format!(
+                "the neighbours of the frames end at byte {neighbours}, and the frames at {}",
+                frames.end
             )));
         }
         // Two texts must not mean the same.
@@ -233,6 +249,7 @@ mod tests {
             root_hash: Some("cd".repeat(32)),
             tables: 50_000,
             frames: Some(60_000..90_000),
+            neighbours: Some(95_000),
             hash_tree: Some(94_208),
         }
     }
@@ -242,6 +259,7 @@ mod tests {
         let bare = Descriptor {
             root_hash: None,
             frames: None,
+            neighbours: None,
             hash_tree: None,
             ..sound()
         };

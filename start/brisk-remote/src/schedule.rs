@@ -39,8 +39,10 @@ pub enum Class {
     Pack,
     /// What stands behind bytes that a program reads in order.
     Behind,
-    /// The rest of the blocks that the hot pack touches in part.
+    /// What is near the pages of the hot pack: the frames with neighbours behind it, or else the rest of the blocks with its pages.
     Neighbours,
+    /// The rest of the files of which the hot pack has pages.
+    Opened,
     /// Everything else.
     Rest,
 }
@@ -118,7 +120,7 @@ impl Schedule {
         let may = |class: Class| match class {
             Class::Miss => true,
             Class::Tables | Class::Pack | Class::Behind => streams < STREAMS,
-            Class::Neighbours | Class::Rest => streams < STREAMS && !is_urgent,
+            Class::Neighbours | Class::Opened | Class::Rest => streams < STREAMS && !is_urgent,
         };
         let wants = self.wants.iter().filter(|(class, _)| may(*class));
         let (class, bytes) = wants
@@ -126,7 +128,7 @@ impl Schedule {
             .next()?;
         let most = match class {
             Class::Pack if !self.pack_begun => FIRST,
-            Class::Rest => LATER_PIECE,
+            Class::Opened | Class::Rest => LATER_PIECE,
             _ => PIECE,
         };
         self.pack_begun |= class == Class::Pack;

@@ -13,13 +13,14 @@ use crate::verbs::profile::open_all;
 /// The kind of disk that a hot pack is made for.
 #[derive(Debug, clap::Args)]
 pub struct PreferArg {
-    /// Makes the hot pack for fast disks (speed, with lz4), or for slow disks and small downloads (size, with zstd).
+    /// Makes the hot pack for fast disks (speed, with lz4), for slow disks and small downloads (size, with zstd), or for starts over a
+    /// network (remote: zstd at its strongest, and what is near the pages of the launch behind them).
     #[arg(
         long,
         value_name = "WHAT",
         default_value = "speed",
         requires = "profiles",
-        value_parser = PossibleValuesParser::new(["speed", "size"])
+        value_parser = PossibleValuesParser::new(["speed", "size", "remote"])
             .try_map(|name| name.parse::<Prefer>())
     )]
     pub prefer: Prefer,
@@ -64,8 +65,12 @@ pub fn summary_text(summary: &HotSummary) -> String {
         0 => String::new(),
         n => format!("; of other roots: {}", count(n, "page", "pages")),
     };
+    let neighbours = match summary.neighbours {
+        0 => String::new(),
+        n => format!(" and {n} near them"),
+    };
     format!(
-        "{} of {}, {} in, {} out; look-ups: {} found, {} absent{outside}",
+        "{}{neighbours} of {}, {} in, {} out; look-ups: {} found, {} absent{outside}",
         count(summary.pages, "page", "pages"),
         count(summary.files, "file", "files"),
         BinaryBytes(summary.bytes),

@@ -1,13 +1,14 @@
 //! Images on the network: how a URL becomes an image that is read.
 
 use std::io::{IsTerminal, stderr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use brisk_image::hot_pack::HotPack;
 use brisk_image::verity::{RootHash, Verity};
-use brisk_image::{Image, OpenOptions as ImageOptions, Work};
+use brisk_image::{Image, Limits, OpenOptions as ImageOptions, Work};
 use brisk_launch::sys::process::start_detached;
 use brisk_remote::{
     Arriving, Ask, Background, Descriptor, Entry, Fetcher, FetcherPlace, OpenOptions, RemoteCache,
@@ -74,6 +75,14 @@ pub struct OpenedRemote {
     pub source: Arc<WaitingImage>,
 }
 
+/// A hot pack on the network, of which the list of pages has arrived.
+pub struct RemoteList {
+    /// Its file. What has not arrived is zeros in it.
+    pub path: PathBuf,
+    /// Keeps it in the cache.
+    _source: Arc<WaitingImage>,
+}
+
 impl RemoteArgs {
     /// `background`: what counts if the user says nothing.
     fn options(&self, root: Option<String>, background: Option<Background>) -> OpenOptions {
@@ -132,6 +141,64 @@ impl RemoteArgs {
             remote,
             entry,
             source,
+        })
+    }
+
+    /// The list of pages of a hot pack on the network: of the URL `named`, or else of `URL.hot` beside an image that has no pack itself.
+    /// Only the list arrives: nobody vouches for the frames, and a wrong list costs time.
+    ///
+    /// # Errors
+    ///
+    /// If the user has named it.
+    pub fn list(
+        &self,
+        named: Option<&Path>,
+        opened: Option<&OpenedRemote>,
+    ) -> anyhow::Result<Option<RemoteList>> {
+        if let Some(named) = named {
+            return match named
+                .to_str()
+                .filter(|_| RemoteUrl::is_url(named.as_os_str()))
+            {
+                Some(named) => self.open_list(&RemoteUrl::parse(named)?, true).map(Some),
+                None => Ok(None),
+            };
+        }
+        let Some(opened) =
+            opened.filter(|opened| matches!(opened.image.hot_pack_range(), Ok(None)))
+        else {
+            return Ok(None);
+        };
+        let beside = RemoteUrl::parse(&opened.entry.about.url)?.beside(".hot");
+        // A start of what is here needs no network. What is not there is no fault.
+        let asks = !opened.entry.about.is_complete;
+        Ok(self.open_list(&RemoteUrl::parse(&beside)?, asks).ok())
+    }
+
+    /// `asks`: the server is asked, if nothing is known of it.
+    fn open_list(&self, url: &RemoteUrl, asks: bool) -> anyhow::Result<RemoteList> {
+        let cache = Arc::new(RemoteCache::of_user()?);
+        let program = beside(FETCH).context("cannot find brisk's own file")?;
+        let place = FetcherPlace::new(cache, &program);
+        let any = Self {
+            insecure: true,
+            background: Some(When::Never),
+            ..self.clone()
+        };
+        let entry = match asks {
+            true => any.entry(url, &place, None, None)?,
+            false => place
+                .cache()
+                .known(url)?
+                .context("nothing is known of it")?,
+        };
+        let arriving = Arc::new(Arriving::open(&entry)?);
+        let source = Arc::new(WaitingImage::new(arriving, place, tell_wait));
+        let pack = HotPack::from_source(Arc::clone(&source), &Limits::default());
+        pack.with_context(|| format!("{url} is no hot pack that brisk can use"))?;
+        Ok(RemoteList {
+            path: entry.image_path(),
+            _source: source,
         })
     }
 

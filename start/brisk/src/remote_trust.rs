@@ -176,6 +176,7 @@ mod tests {
             root_hash: Some(root()),
             tables: 50_000,
             frames: None,
+            neighbours: None,
             hash_tree: Some(94_208),
         }
     }

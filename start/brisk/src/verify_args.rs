@@ -57,7 +57,7 @@ pub struct VerifyArgs {
     trust: Vec<PathBuf>,
 
     #[command(flatten)]
-    remote: RemoteArgs,
+    pub remote: RemoteArgs,
 }
 
 /// An image to mount.

@@ -138,7 +138,7 @@ mod tests {
             look_ups,
             frames,
             names,
-            reserved,
+            neighbours,
             identity
         });
         assert_eq!(table("Table"), rows);

@@ -57,7 +57,8 @@ pub(crate) struct TableWire {
     pub(crate) frames: U32,
     /// Bytes of the names, behind the lists.
     pub(crate) names: U32,
-    pub(crate) reserved: U32,
+    /// Frames at the end with pages that the launch does not ask for, near those that it asks for.
+    pub(crate) neighbours: U32,
     /// What the image is known by; zeros for a directory.
     pub(crate) identity: [u8; 32],
 }
@@ -201,6 +202,7 @@ pub(crate) struct Frame {
 /// 4. Each range is in one frame; each frame has at least one, decodes to 1 to [`MAX_FRAME`] bytes,
 ///    is not stored in more bytes than it decodes to, and is inside the data.
 /// 5. The sums of pages, stored and decoded bytes are those of the header.
+/// 6. `launch_frames` is at most the number of frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Table {
     /// What the image is known by; none for a directory.
@@ -210,6 +212,8 @@ pub(crate) struct Table {
     pub(crate) ranges: Vec<Range>,
     pub(crate) look_ups: Vec<LookUp>,
     pub(crate) frames: Vec<Frame>,
+    /// How many frames have pages that the launch asks for. Those behind have their neighbours.
+    pub(crate) launch_frames: usize,
     names: Vec<u8>,
 }
 
@@ -404,6 +408,16 @@ impl Table {
             let allowed = Allowed::Only(wide(names.len()));
             return Err(field(at, "bytes of names", counts.names.get(), allowed));
         }
+        let neighbours = narrow(counts.neighbours.get());
+        let Some(launch_frames) = frames.len().checked_sub(neighbours) else {
+            let allowed = Allowed::AtMost(wide(frames.len()));
+            return Err(field(
+                at,
+                "frames with neighbours",
+                wide(neighbours),
+                allowed,
+            ));
+        };
         let mut table = Self {
             identity,
             files: Vec::with_capacity(files.len()),
@@ -411,6 +425,7 @@ impl Table {
             ranges: Vec::with_capacity(ranges.len()),
             look_ups: Vec::with_capacity(look_ups.len()),
             frames: Vec::with_capacity(frames.len()),
+            launch_frames,
             names: names.to_owned(),
         };
         for (index, wire) in files.iter().enumerate() {
@@ -722,7 +737,7 @@ mod tests {
                 look_ups: 0.into(),
                 frames: 0.into(),
                 names: 6.into(),
-                reserved: 0.into(),
+                neighbours: 0.into(),
                 identity: [0; 32],
             },
             files: vec![file(0, 10_000), file(3, 1 << 30)],
@@ -939,6 +954,10 @@ mod tests {
             (
                 |l| l.header.pages = 5,
                 "byte 40: number of pages is 5, allowed is 4",
+            ),
+            (
+                |l| l.counts.neighbours = 3.into(),
+                "table[0]: frames with neighbours is 3, allowed is at most 2",
             ),
         ];
         let mut wrong = Vec::new();

@@ -314,7 +314,26 @@ impl HotPack {
         self.inner.header.pages
     }
 
-    /// Bytes of those pages.
+    /// How many of the first frames have pages that the launch asks for. The frames behind have pages near those, for launches with
+    /// another input.
+    pub fn launch_frame_count(&self) -> usize {
+        self.table().launch_frames
+    }
+
+    /// Pages that the launch asks for.
+    pub fn launch_pages(&self) -> u64 {
+        let ranges = (0..self.launch_range_count()).map_while(|number| self.range(number));
+        ranges.map(|range| range.count).sum()
+    }
+
+    /// How many of the first ranges have these pages.
+    pub fn launch_range_count(&self) -> usize {
+        let last = self.launch_frame_count().checked_sub(1);
+        let last = last.and_then(|last| self.frame(last));
+        last.map_or(0, |frame| frame.ranges.end)
+    }
+
+    /// Bytes of all pages.
     pub fn data_len(&self) -> u64 {
         self.inner.header.data_len
     }

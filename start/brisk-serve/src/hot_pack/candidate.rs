@@ -30,6 +30,8 @@ pub struct PackCandidate {
     is_behind: bool,
     /// Whether the file may still arrive, so that only the image's own source knows what is there.
     arrives: bool,
+    /// Whether its frames are never used, and need not be there.
+    is_list: bool,
     /// None if the frames of the pack are known to have the contents of the image.
     comparison: Option<Comparison>,
 }
@@ -40,6 +42,8 @@ pub(super) struct OpenPack {
     pub(super) file: PackFile,
     /// Whether its frames are used. If not, the pack is only a list of pages, which are read from the image.
     pub(super) uses_frames: bool,
+    /// Whether it is part of an image that arrives.
+    pub(super) arrives: bool,
     /// What must be done so that later sessions use the frames.
     pub(super) comparison: Option<Comparison>,
 }
@@ -59,6 +63,14 @@ impl PackCandidate {
         Ok(Self::of(path.to_owned(), file))
     }
 
+    /// The pack in the file at `path`, of which only the list of pages is there, or is believed.
+    pub(crate) fn list(path: &Path) -> Result<Self, Cause> {
+        Ok(Self {
+            is_list: true,
+            ..Self::named(path)?
+        })
+    }
+
     /// The pack in `file`, which the caller trusts.
     pub(crate) fn of(path: PathBuf, file: File) -> Self {
         Self {
@@ -66,6 +78,7 @@ impl PackCandidate {
             file: Arc::new(file),
             is_behind: false,
             arrives: false,
+            is_list: false,
             comparison: None,
         }
     }
@@ -144,6 +157,7 @@ impl PackCandidate {
         };
         // A hash tree vouches for what it covers, and nothing else does: neither the user nor an earlier comparison.
         let (uses_frames, comparison) = match image.verified() {
+            _ if self.is_list => (false, None),
             Some(_) => (self.is_behind, None),
             None => (self.comparison.is_none(), self.comparison.clone()),
         };
@@ -151,7 +165,7 @@ impl PackCandidate {
             true => PackFile::arriving(hold()?, start, &pack),
             false => PackFile::new(hold()?, start, &pack).verified(image.verified()),
         };
-        if !file.is_direct() {
+        if !file.is_direct() && !self.is_list {
             // The kernel reads the pack while this computes the identity, which reads the image's tables.
             file.read_ahead_of(0);
         }
@@ -168,6 +182,7 @@ impl PackCandidate {
             pack,
             file,
             uses_frames,
+            arrives: self.arrives,
             comparison,
         }))
     }

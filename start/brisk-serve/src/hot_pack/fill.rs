@@ -485,7 +485,7 @@ impl Fill {
             }
         };
         let pack = &opened.pack;
-        counters.pack(pack.pages());
+        counters.pack(pack.launch_pages());
         if let Some(log) = &self.log {
             let of = |file: HotFile<'_>| Some((target.node(file.inode()?), file.path().to_owned()));
             log.know(pack.files().filter_map(of));
@@ -495,12 +495,14 @@ impl Fill {
             let node = |inode| target.node(inode);
             let pages = self.pages.get_or_init(|| PageStates::of(pack, node));
             self.frames.get_or_init(|| DecodedFrames::of(pack));
-            if let Some(arriving) = &self.arriving {
-                arriving.want(&opened.file.frames(), Class::Pack);
+            if let Some(arriving) = self.arriving.as_ref().filter(|_| opened.arrives) {
+                let (launch, neighbours) = opened.file.frames(pack);
+                arriving.want(&launch, Class::Pack);
+                arriving.want(&neighbours, Class::Neighbours);
                 self.pack_start
                     .get_or_init(|| opened.file.in_file(&(0..0)).start);
             }
-            if opened.uses_frames && (pack.codec() == Codec::Lz4 || self.arriving.is_some()) {
+            if opened.uses_frames && (pack.codec() == Codec::Lz4 || opened.arrives) {
                 self.late.get_or_init(|| LatePages::of(pack));
             }
             for read in early.take().into_iter().flatten() {
@@ -539,6 +541,7 @@ impl Fill {
             root: root.fd(),
             pack,
             file,
+            pack_arrives: opened.arrives,
             blocks: blocks.as_ref(),
             frames,
             pages,
@@ -566,8 +569,7 @@ impl Fill {
             if let Some(arriving) = work.arriving.filter(|_| !work.again) {
                 let near = thread::Builder::new().name("brisk-near".into());
                 // Without it, a launch with another input waits more often.
-                near.spawn_scoped(scope, || work.want_neighbours(arriving))
-                    .ok();
+                near.spawn_scoped(scope, || work.want_more(arriving)).ok();
             }
             let store = || thread::Builder::new().name("brisk-fill".into());
             if let Some(blocks) = work.blocks {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use brisk_image::hot_pack::{HotFrame, HotPack};
+use brisk_image::hot_pack::{HotFile, HotFrame, HotPack};
 use brisk_image::profile::{PAGE, PageRange};
 use brisk_image::{Image, InodeKind};
 use brisk_io::page_size;
@@ -36,6 +36,8 @@ pub(super) struct FillWork<'a> {
     pub(super) root: BorrowedFd<'a>,
     pub(super) pack: &'a HotPack,
     pub(super) file: &'a PackFile,
+    /// Whether the pack arrives with the image.
+    pub(super) pack_arrives: bool,
     /// The blocks of the image that pages come from, if not from the frames of the pack.
     pub(super) blocks: Option<&'a ImageBlocks>,
     pub(super) frames: &'a DecodedFrames,
@@ -97,26 +99,53 @@ impl FillWork<'_> {
         look_up_all(self.root, self.pack, self.counters, || self.is_over());
     }
 
-    /// Has the rest of all blocks fetched that the pack has pages of, behind the pack. A launch with another input mostly asks for
-    /// pages near those of the launch that was recorded.
-    pub(super) fn want_neighbours(&self, arriving: &ParkingImage) {
+    /// Has fetched what the pack is about, as far as its own frames do not have it: the blocks with its pages, the rest of what it has
+    /// pages of in part, and the rest of the files. A launch with another input mostly asks for pages near those of the launch that
+    /// was recorded.
+    pub(super) fn want_more(&self, arriving: &ParkingImage) {
+        let has_neighbours = self.pack.launch_frame_count() < self.pack.frame_count();
+        let class = match (self.blocks, has_neighbours) {
+            (Some(_), _) => Some(Class::Pack),
+            (None, false) => Some(Class::Neighbours),
+            (None, true) => None,
+        };
+        if let Some(class) = class {
+            let ranges = (0..self.pack.launch_range_count()).map_while(|n| self.pack.range(n));
+            self.want(arriving, class, self.bytes_of(ranges));
+        }
+        let files = self.pack.files().map(|file| (Some(file), 0..u64::MAX));
+        self.want(arriving, Class::Opened, files);
+    }
+
+    /// The bytes of ranges, each with its file.
+    fn bytes_of(
+        &self,
+        ranges: impl Iterator<Item = PageRange>,
+    ) -> impl Iterator<Item = (Option<HotFile<'_>>, Range<u64>)> {
+        ranges.map(|range| {
+            let file = self.pack.file(range.file as usize);
+            (file, Part::whole(0, range).bytes(u64::MAX))
+        })
+    }
+
+    /// Wants the blocks that have these bytes of files.
+    fn want<'f>(
+        &self,
+        arriving: &ParkingImage,
+        class: Class,
+        parts: impl Iterator<Item = (Option<HotFile<'f>>, Range<u64>)>,
+    ) {
         let mut blocks = Vec::new();
-        for number in 0..self.pack.range_count() {
+        for (file, bytes) in parts {
             if self.is_over() {
                 return;
             }
-            let Some(range) = self.pack.range(number) else {
-                break;
-            };
-            let file = self.pack.file(range.file as usize);
             let Some(inode) = file.and_then(|file| file.inode()) else {
                 continue;
             };
-            let part = Part::whole(number, range);
             let stored = || {
                 let reader = self.image.file(&self.image.inode(inode)?)?;
-                let len = reader.len();
-                Ok::<_, brisk_image::Error>(reader.stored_at(part.bytes(len)))
+                Ok::<_, brisk_image::Error>(reader.stored_at(bytes.clone()))
             };
             match stored() {
                 Ok(stored) => blocks.extend(stored),
@@ -131,7 +160,7 @@ impl FillWork<'_> {
             }
         }
         for bytes in joined(blocks) {
-            arriving.want(&bytes, Class::Neighbours);
+            arriving.want(&bytes, class);
         }
     }
 
@@ -185,14 +214,21 @@ impl FillWork<'_> {
             if !parts.iter().any(|part| self.states(part).has_wanted()) {
                 continue;
             }
-            let stored = match reader.read(parts) {
-                Ok((start, bytes)) => self.store_parts(parts, start, bytes),
-                Err(e) => {
-                    self.report(e);
-                    continue;
+            let read = loop {
+                match reader.read(parts) {
+                    Ok((start, bytes)) => break self.store_parts(parts, start, bytes),
+                    Err(e) => match (Absent::of(&e), self.arriving) {
+                        (Some(Absent { bytes }), Some(arriving))
+                            if arriving.wait_for(bytes, Class::Pack, &|| self.is_over()) => {}
+                        (Some(_), _) => return,
+                        (None, _) => {
+                            self.report(e);
+                            break Ok(());
+                        }
+                    },
                 }
             };
-            if stored.is_err() {
+            if read.is_err() {
                 self.progress.over.store(true, Ordering::Relaxed);
             }
         }
@@ -210,8 +246,12 @@ impl FillWork<'_> {
         Ok(())
     }
 
-    /// Whether the frame has a page that was neither asked for nor stored.
+    /// Whether the frame has a page that was neither asked for nor stored. Only an image that arrives has neighbours stored: what is
+    /// on a disk is read there when somebody asks for it.
     fn is_wanted(&self, frame: &HotFrame) -> bool {
+        if !self.pack_arrives && frame.ranges.start >= self.pack.launch_range_count() {
+            return false;
+        }
         frame.ranges.clone().any(|number| {
             let count = self.pack.range(number).map_or(0, |range| range.count);
             self.pages.of_range(number, count).has_wanted()
@@ -221,10 +261,13 @@ impl FillWork<'_> {
     /// Stores the frame with this number. `stored`: its stored bytes, if they were read.
     fn store_frame(&self, number: usize, frame: &HotFrame, stored: Option<&[u8]>) {
         // Not while the frame is locked: threads that answer must not wait for the network.
-        if let Some(arriving) = self.arriving {
+        if let Some(arriving) = self.arriving.filter(|_| self.pack_arrives) {
             let bytes = self.file.in_file(&frame.stored);
-            if !arriving.wait_for(&bytes, Class::Pack, &|| self.is_over()) || !self.is_wanted(frame)
-            {
+            let class = match number < self.pack.launch_frame_count() {
+                true => Class::Pack,
+                false => Class::Neighbours,
+            };
+            if !arriving.wait_for(&bytes, class, &|| self.is_over()) || !self.is_wanted(frame) {
                 return;
             }
         }

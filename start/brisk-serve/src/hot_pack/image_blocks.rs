@@ -1,4 +1,4 @@
-//! The pages that a hot pack lists, read from the image and not from the pack.
+//! The pages of the launch that a hot pack lists, read from the image and not from the pack.
 //!
 //! An image has them in compressed blocks, and a launch comes back to a block again and again. So each block is decoded
 //! once, when the launch first needs a page of it, and gives all pages of it that the pack lists.
@@ -55,7 +55,7 @@ impl Part {
 impl ImageBlocks {
     /// `block_size`: bytes of a block. `page`: bytes of a page of the kernel.
     pub(super) fn of(pack: &HotPack, block_size: u64, page: u64) -> Self {
-        let ranges = (0..pack.range_count()).map_while(|number| pack.range(number));
+        let ranges = (0..pack.launch_range_count()).map_while(|number| pack.range(number));
         let parts = ranges
             .enumerate()
             .map(|(number, range)| Part::whole(number, range));

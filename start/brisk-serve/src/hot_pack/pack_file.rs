@@ -93,9 +93,12 @@ impl PackFile {
         }
     }
 
-    /// Where the frames are in the file.
-    pub(super) fn frames(&self) -> Range<u64> {
-        self.in_file(&self.data)
+    /// Where the frames of the launch are in the file, and where those with their neighbours.
+    pub(super) fn frames(&self, pack: &HotPack) -> (Range<u64>, Range<u64>) {
+        let all = self.in_file(&self.data);
+        let neighbours = pack.frame(pack.launch_frame_count());
+        let end = neighbours.map_or(all.end, |frame| self.in_file(&frame.stored).start);
+        (all.start..end, end..all.end)
     }
 
     /// Where bytes of the pack are in its file.

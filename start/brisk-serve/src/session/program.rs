@@ -72,6 +72,8 @@ pub struct Session {
 pub struct SessionFill {
     /// The pack of the session's first image, instead of those beside it and behind it.
     pub hot: Option<PathBuf>,
+    /// Whether only the list of pages of that pack is used: its frames are not there, or nobody vouches for them.
+    pub hot_is_list: bool,
     /// The most bytes to store for each image. Half of the free memory is always a limit.
     pub budget: Option<u64>,
     /// Threads that decode and store for each image, instead of [`Fill::threads`](crate::Fill::threads).

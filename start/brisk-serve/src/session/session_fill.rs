@@ -155,7 +155,11 @@ fn made_packs(
     first: bool,
 ) -> Result<Vec<PackCandidate>, Cause> {
     if let (Some(hot), true) = (&fill.hot, first) {
-        return Ok(vec![PackCandidate::named(hot)?]);
+        let pack = match fill.hot_is_list {
+            true => PackCandidate::list(hot)?,
+            false => PackCandidate::named(hot)?,
+        };
+        return Ok(vec![pack]);
     }
     let file = image.file.try_clone();
     let file = file.map_err(|e| Cause::io("hold the image", e))?;

@@ -398,7 +398,9 @@ struct HotPackJson {
     codec: &'static str,
     /// Pages in the pack.
     pages: u64,
-    /// Size of these pages.
+    /// How many of them the launch asks for. The others are near those, for launches with another input.
+    launch_pages: u64,
+    /// Size of all pages.
     bytes: u64,
     /// Stored size of the frames.
     stored_bytes: u64,
@@ -418,6 +420,7 @@ impl HotPackJson {
         Self {
             codec: pack.codec().name(),
             pages: pack.pages(),
+            launch_pages: pack.launch_pages(),
             bytes: pack.data_len(),
             stored_bytes: pack.data_stored(),
             files: pack.files().len(),
@@ -549,8 +552,15 @@ fn look_ups(pack: &HotPack) -> (u64, u64) {
 
 fn hot_text(pack: &HotPack) -> String {
     let (found, absent) = look_ups(pack);
+    let neighbours = match pack.pages() - pack.launch_pages() {
+        0 => String::new(),
+        pages => format!(
+            ", {} of them only neighbours",
+            count(pages, "page", "pages")
+        ),
+    };
     format!(
-        "{} ({}) of {}, {} stored as {} in {}; look-ups: {found} found, {absent} absent",
+        "{} ({}) of {}{neighbours}, {} stored as {} in {}; look-ups: {found} found, {absent} absent",
         count(pack.pages(), "page", "pages"),
         indicatif::BinaryBytes(pack.data_len()),
         count(pack.files().len() as u64, "file", "files"),

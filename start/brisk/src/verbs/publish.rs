@@ -112,10 +112,12 @@ pub struct PublishJson<'a> {
     ///
     /// Null without a hot pack in the image.
     hot_frames_offset: Option<u64>,
-    /// Size of these frames.
+    /// Size of the frames with pages of the launch.
     ///
     /// Null without a hot pack in the image.
     hot_frames_bytes: Option<u64>,
+    /// Size of the frames that follow them, with the neighbours of these pages.
+    hot_neighbours_bytes: u64,
     /// The byte of the file at which the section with the hash tree starts. It goes to the end of the file.
     hash_tree_offset: u64,
 }
@@ -287,17 +289,17 @@ fn describe(args: &Args, copy: &NamedTempFile, target: &Path) -> anyhow::Result<
     }
     let image = Image::from_source(open()?, &options).map_err(|e| e.with_path(path))?;
     let in_file = |at: u64| image.offset().saturating_add(at);
-    let mut frames = None;
+    let (mut frames, mut neighbours) = (None, None);
     if let (Some(pack), Some(range)) = (image.hot_pack()?, image.hot_pack_range()?) {
+        let end_of = |count: usize| {
+            let frame = pack.frame(count.checked_sub(1)?)?;
+            Some(in_file(range.start.saturating_add(frame.stored.end)))
+        };
         let first = pack.frame(0);
-        let last = pack
-            .frame_count()
-            .checked_sub(1)
-            .and_then(|last| pack.frame(last));
-        let at = |place: u64| in_file(range.start.saturating_add(place));
-        frames = first
-            .zip(last)
-            .map(|(first, last)| at(first.stored.start)..at(last.stored.end));
+        let start = first.map(|first| in_file(range.start.saturating_add(first.stored.start)));
+        let end = end_of(pack.launch_frame_count());
+        frames = start.zip(end).map(|(start, end)| start..end);
+        neighbours = end_of(pack.frame_count()).filter(|all| end.is_some_and(|end| end < *all));
     }
     let whole = Sidecar::of(copy.path())?;
     let whole = whole.with_context(|| format!("cannot read what goes to {}", shown(target)))?;
@@ -309,6 +311,7 @@ fn describe(args: &Args, copy: &NamedTempFile, target: &Path) -> anyhow::Result<
         root_hash: Some(root.to_string()),
         tables: in_file(image.tables_start()),
         frames,
+        neighbours,
         hash_tree: image.verity_start()?.map(in_file),
     })
 }
@@ -433,6 +436,10 @@ fn report(
                 .frames
                 .as_ref()
                 .map(|frames| frames.end - frames.start),
+            hot_neighbours_bytes: match (&descriptor.frames, descriptor.neighbours) {
+                (Some(frames), Some(end)) => end.saturating_sub(frames.end),
+                _ => 0,
+            },
             hash_tree_offset: descriptor.hash_tree.unwrap_or(descriptor.file_bytes),
         })?;
     } else {

@@ -44,7 +44,7 @@ use crate::launch_name;
 use crate::path_hint::{HintedError, with_program};
 use crate::program_links::{next_in_path, own_arguments};
 use crate::recorded_place::{recorded_place, tell_made, tell_made_of};
-use crate::remote_images::{OpenedRemote, whole_file};
+use crate::remote_images::{OpenedRemote, RemoteList, whole_file};
 use crate::surroundings::SurroundingsArgs;
 use crate::verify_args::{OpenedImage, VerifyArgs};
 
@@ -169,7 +169,8 @@ pub struct Args {
     verbose: bool,
 
     /// Fills memory from this hot pack, instead of IMAGE.hot beside the image or the pack behind it. Programs get its pages
-    /// without a comparison with the image: name only packs that you trust
+    /// without a comparison with the image: name only packs that you trust. Of a URL only the list of pages is used, which are then
+    /// read from the image
     #[arg(long, value_name = "FILE", help_heading = FILL, conflicts_with_all = ["kernel", "no_fill"])]
     hot: Option<PathBuf>,
 
@@ -285,6 +286,8 @@ struct LocatedImage {
     image: Image,
     /// Where it arrives, if it is on the network.
     remote: Option<OpenedRemote>,
+    /// The list of pages of a hot pack on the network.
+    hot: Option<RemoteList>,
     /// The place that it records for its mount.
     recorded: Option<PathBuf>,
     start: Start,
@@ -295,6 +298,13 @@ impl LocatedImage {
         // This starts no thread: a process can enter a namespace only while it has one thread.
         let OpenedImage { image, remote } =
             args.verified.open_to_mount(args.image(), args.offset)?;
+        let hot = match args.no_fill || args.kernel {
+            true => None,
+            false => args
+                .verified
+                .remote
+                .list(args.hot.as_deref(), remote.as_ref())?,
+        };
         let root = args.surroundings.root;
         let mut start = match args.command.is_empty() {
             true => {
@@ -328,6 +338,7 @@ impl LocatedImage {
         Ok(Self {
             image,
             remote,
+            hot,
             recorded,
             start,
         })
@@ -900,7 +911,8 @@ fn launch(args: &Args, located: &LocatedImage) -> anyhow::Result<Launch> {
 
 fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
     // A session that exists already would not look at it.
-    args.hot.as_deref().map(check_hot_pack).transpose()?;
+    let named = args.hot.as_deref().filter(|_| located.hot.is_none());
+    named.map(check_hot_pack).transpose()?;
     let image = &located.image;
     let name = match &located.remote {
         Some(remote) => Path::new(&remote.entry.about.url),
@@ -923,16 +935,20 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
     session.variables.clone_from(&located.start.variables);
     session.linger = args.linger.unwrap_or(session.linger);
     session.seen_by = args.seen_by.map(SeenBy::from);
-    session.fill = fill(args);
+    session.fill = fill(args, located.hot.as_ref());
     Ok(session)
 }
 
-fn fill(args: &Args) -> Option<SessionFill> {
+fn fill(args: &Args, list: Option<&RemoteList>) -> Option<SessionFill> {
     if args.no_fill || args.kernel {
         return None;
     }
     let mut fill = SessionFill::default();
-    fill.hot.clone_from(&args.hot);
+    fill.hot = match list {
+        Some(list) => Some(list.path.clone()),
+        None => args.hot.clone(),
+    };
+    fill.hot_is_list = list.is_some();
     fill.budget = args.fill_budget;
     fill.threads = args.fill_threads;
     fill.log.clone_from(&args.fill_log);
@@ -970,13 +986,19 @@ fn tell_fill(session: &Session) -> anyhow::Result<()> {
                 count(pack.data_len(), "byte", "bytes"),
                 if plan.learned { "learned " } else { "" }
             ));
-            let is_named = session.fill.as_ref().is_some_and(|fill| fill.hot.is_some());
+            let fill = session.fill.as_ref();
+            let is_list = fill.is_some_and(|fill| fill.hot_is_list);
+            let is_named = fill.is_some_and(|fill| fill.hot.is_some());
             if plan.is_compared && is_named {
                 say(
                     "--hot names this hot pack: nobody compares its pages with the image before programs get them",
                 );
             }
-            if !plan.is_compared && session.image.verity.is_some() {
+            if is_list {
+                say(
+                    "only the list of pages of this hot pack is used: the session reads them from the image",
+                );
+            } else if !plan.is_compared && session.image.verity.is_some() {
                 say(
                     "the hash tree of the image does not cover this hot pack: the session reads its pages from the image",
                 );

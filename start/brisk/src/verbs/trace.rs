@@ -40,6 +40,9 @@ because other programs have it mapped (the C library), what the command has writ
 memory.\n\n\
 With --root and no image, the first tree is the command's root directory. PATH is as the command sees it. \
 BRISK_TREE in the environment is the place of the image, or of the first tree.\n\n\
+A launch asks for other pages with another input, such as another document or page. Trace one launch with each \
+input that matters, and give brisk pack and brisk hot a --profile for each: what all launches ask for comes first. \
+Over a network that saves the most.\n\n\
 A launch can be ready:\n  \
   exit           when the command exits\n  \
   after:SECONDS  after a time\n  \
