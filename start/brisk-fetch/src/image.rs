@@ -45,11 +45,13 @@ const NEVER: Duration = Duration::from_secs(1);
 
 /// An image that arrives.
 pub struct Image {
-    url: RemoteUrl,
+    /// Where it is asked for now: an image that a root hash names may be at several places.
+    url: RefCell<RemoteUrl>,
     origin: Rc<Origin>,
     entry: RefCell<Entry>,
     file: File,
-    map: File,
+    /// None while the image is complete.
+    map: RefCell<Option<File>>,
     presence: Presence,
     options: RefCell<OpenOptions>,
     schedule: RefCell<Schedule>,
@@ -76,39 +78,43 @@ pub struct Image {
     is_checked: Cell<bool>,
     /// What comes before the rest, in order, when that is wanted: the files of which the hot pack has pages.
     opened: RefCell<Vec<Range<u64>>>,
+    keeps_account: Cell<bool>,
+    /// What was here and wrong, and has not come again.
+    renewed: RefCell<Vec<Range<u64>>>,
 }
 
 impl Image {
-    /// The image of this entry, of which some may be there.
+    /// The image of this entry, of which some or all may be there.
     pub fn open(
-        entry: Entry,
+        mut entry: Entry,
         url: RemoteUrl,
         origin: Rc<Origin>,
         options: OpenOptions,
     ) -> io::Result<Rc<Self>> {
         // Who reads it keeps it in the cache, and not who brings it.
         let file = open_own(&entry.image_path(), false)?;
-        let map = open_own(&entry.map_path(), false)?;
         let presence = Presence::nothing(entry.about.len);
-        // After a crash of the system, the map may say of bytes that they are there which the disk never got. A hash tree tells,
-        // and without one they are fetched again.
-        let is_sure = entry.about.root.is_some() || entry.about.boot == boot();
-        match is_sure {
+        let map = match entry.about.is_complete {
             true => {
-                let mut bytes =
-                    vec![0; usize::try_from(Presence::map_len(entry.about.len)).unwrap_or(0)];
-                let read = read_up_to(&map, &mut bytes)?;
-                presence.take_map(0, bytes.get(..read).unwrap_or(&[]));
+                presence.set(&(0..entry.about.len));
+                None
             }
-            false => map.set_len(0)?,
-        }
+            false => {
+                let map = open_own(&entry.map_path(), false)?;
+                take_map(&map, &entry.about, &presence)?;
+                Some(map)
+            }
+        };
+        entry.about.boot = boot();
+        entry.about.options = options.clone();
+        entry.about.used = brisk_remote::now();
         let now = Instant::now();
         let image = Rc::new(Self {
-            url,
+            url: RefCell::new(url),
             origin,
             entry: RefCell::new(entry),
             file,
-            map,
+            map: RefCell::new(map),
             presence,
             options: RefCell::new(options),
             schedule: RefCell::default(),
@@ -126,17 +132,44 @@ impl Image {
             busy_since: Cell::new(None),
             is_checked: Cell::new(false),
             opened: RefCell::default(),
+            keeps_account: Cell::new(false),
+            renewed: RefCell::default(),
         });
-        {
-            let mut entry = image.entry.borrow_mut();
-            entry.about.boot = boot();
-            entry.about.options = image.options.borrow().clone();
-            entry.about.used = brisk_remote::now();
+        image.settle_url();
+        if !image.is_complete() {
+            image.save();
+            image.start();
         }
-        image.save();
-        spawn_local(Rc::clone(&image).pump());
-        spawn_local(Rc::clone(&image).keep_account());
         Ok(image)
+    }
+
+    /// Begins to fetch what is absent.
+    fn start(self: &Rc<Self>) {
+        spawn_local(Rc::clone(self).pump());
+        if !self.keeps_account.replace(true) {
+            spawn_local(Rc::clone(self).keep_account());
+        }
+    }
+
+    /// The user names this URL now.
+    pub fn set_url(&self, url: &RemoteUrl) {
+        *self.url.borrow_mut() = url.clone();
+        self.settle_url();
+    }
+
+    fn settle_url(&self) {
+        let (url, mut entry) = (self.url.borrow(), self.entry.borrow_mut());
+        if entry.about.url != url.as_str() {
+            entry.about.url = url.as_str().to_owned();
+            entry.about.validator = None;
+            *self.never.borrow_mut() = None;
+        }
+    }
+
+    /// What tells the file on the server from a later one. None if a root hash does, whichever server sends the blocks.
+    fn validator(&self) -> Option<String> {
+        let about = &self.entry.borrow().about;
+        about.validator.clone().filter(|_| !about.is_vouched)
     }
 
     /// Whether this is what is in the cache under this name now: another program may have removed the entry.
@@ -207,13 +240,38 @@ impl Image {
     }
 
     /// Bytes are wrong, and are asked for again.
-    pub fn renew(&self, bytes: Range<u64>) {
+    pub fn renew(self: &Rc<Self>, bytes: Range<u64>) {
         let bytes = self.presence.whole_units(&bytes);
         self.presence.clear(&bytes);
-        if self.write_map(&bytes).is_err() {
-            say!("{}: the map cannot be written", self.url);
+        let written = match self.is_complete() {
+            true => self.arrive_again(),
+            false => self.write_map(&bytes),
+        };
+        if let Err(e) = written {
+            say!("{}: the map cannot be written: {e}", self.url.borrow());
+        }
+        {
+            let mut renewed = self.renewed.borrow_mut();
+            renewed.retain(|range| !self.presence.has(range) && *range != bytes);
+            renewed.push(bytes.clone());
         }
         self.want(Class::Miss, bytes);
+    }
+
+    /// The image was complete, and a part of it is wrong: it arrives again, as far as it is absent.
+    fn arrive_again(self: &Rc<Self>) -> io::Result<()> {
+        self.entry.borrow_mut().about.is_complete = false;
+        self.is_checked.set(false);
+        self.start();
+        // Without a map, others go on believing the entry, and find the same fault.
+        let map = open_own(&self.entry.borrow().map_path(), true)?;
+        let bytes = self
+            .presence
+            .map_bytes(&(0..Presence::map_len(self.presence.len())));
+        map.write_all_at(&bytes, 0)?;
+        *self.map.borrow_mut() = Some(map);
+        self.save();
+        Ok(())
     }
 
     /// Whether bytes are there.
@@ -221,21 +279,29 @@ impl Image {
         self.presence.has(bytes)
     }
 
-    /// Why bytes that were wanted at `since` do not come. None if they may still come.
-    pub fn failure(&self, since: Instant) -> Option<String> {
+    /// Why `bytes`, which were wanted at `since`, do not come. None if they may still come.
+    pub fn failure(&self, bytes: &Range<u64>, since: Instant) -> Option<String> {
+        let why = self.problem(since)?;
+        let overlaps = |range: &Range<u64>| range.start < bytes.end && bytes.start < range.end;
+        let url = self.url.borrow();
+        Some(match self.renewed.borrow().iter().any(overlaps) {
+            true => format!(
+                "{url}: a part of the image that was here is damaged, and must come again; start it when the server can be reached: {why}"
+            ),
+            false => format!("{url}: {why}"),
+        })
+    }
+
+    fn problem(&self, since: Instant) -> Option<String> {
         if let Some((_, why)) = &*self.never.borrow() {
-            return Some(format!("{}: {why}", self.url));
+            return Some(why.clone());
         }
         let wait = Duration::from_secs(self.options.borrow().wait);
         let last = self.progress.get().max(since);
         let problem = self.problem.borrow();
         (last.elapsed() >= wait).then(|| {
             let why = problem.as_deref().unwrap_or("the server sends nothing");
-            format!(
-                "{}: nothing has come for {} s: {why}",
-                self.url,
-                wait.as_secs()
-            )
+            format!("nothing has come for {} s: {why}", wait.as_secs())
         })
     }
 
@@ -269,9 +335,9 @@ impl Image {
 
     /// Writes what is known of the image.
     pub fn save(&self) {
-        // An entry that somebody has removed must not come back.
+        // An entry that somebody has removed must not come back, and one that was made anew is another image's.
         let entry = self.entry.borrow();
-        if entry.map_path().exists() || entry.about.is_complete {
+        if self.is_of(&entry) && (entry.map_path().exists() || entry.about.is_complete) {
             let mut entry = entry.clone();
             // Others may have changed this.
             if let Ok(Some(text)) = std::fs::read(entry.path.join("about")).map(Some)
@@ -280,7 +346,7 @@ impl Image {
                 entry.about.is_pinned = about.is_pinned;
             }
             if let Err(e) = entry.save() {
-                say!("{}: {e}", self.url);
+                say!("{}: {e}", self.url.borrow());
             }
         }
     }
@@ -297,6 +363,7 @@ impl Image {
             // Who waits looks whether it is too late.
             self.news.send_modify(|n| *n += 1);
         }
+        self.keeps_account.set(false);
     }
 
     /// Sends what is to be sent, until all is there.
@@ -415,13 +482,10 @@ impl Image {
         if class > Class::Pack {
             self.respect_limit(bytes.end - bytes.start).await;
         }
-        let validator = self.entry.borrow().about.validator.clone();
+        let (validator, url) = (self.validator(), self.url.borrow().clone());
         self.entry.borrow_mut().about.counts.requests += 1;
         let part = Part::Bytes(bytes.clone());
-        let response = self
-            .origin
-            .part(&self.url, &part, validator.as_deref())
-            .await;
+        let response = self.origin.part(&url, &part, validator.as_deref()).await;
         let response = response.map_err(|why| Fault::Later(why, None))?;
         let judged = judge(
             response.status(),
@@ -446,11 +510,7 @@ impl Image {
                 all
             }
             Judged::Later(why, after) => return Err(Fault::Later(why, after)),
-            Judged::Changed(why) => {
-                return Err(Fault::Never(format!(
-                    "{why}; brisk run --refresh URL starts from the new one"
-                )));
-            }
+            Judged::Changed(why) => return Err(Fault::Never(self.changed(&why))),
             Judged::Never(why) => return Err(Fault::Never(why)),
         };
         let is_all = self.has_no_ranges.get();
@@ -459,6 +519,24 @@ impl Image {
             self.brings_all.set(false);
         }
         received
+    }
+
+    /// The server says that it has another file.
+    fn changed(&self, why: &str) -> String {
+        if !self.entry.borrow().about.is_vouched {
+            return format!("{why}; brisk run --refresh URL starts from the new one");
+        }
+        // It may have lied before.
+        self.set_doubt(true);
+        format!("{why}; the next start asks the server anew what it has")
+    }
+
+    /// Whether the server is asked again what it has, before the image is used again.
+    pub fn set_doubt(&self, is_doubted: bool) {
+        if self.entry.borrow().about.is_doubted != is_doubted {
+            self.entry.borrow_mut().about.is_doubted = is_doubted;
+            self.save();
+        }
     }
 
     /// Waits until so many bytes may come for what nobody waits for.
@@ -579,49 +657,67 @@ impl Image {
 
     fn write_map(&self, bytes: &Range<u64>) -> io::Result<()> {
         let range = self.presence.map_range(bytes);
-        self.map
-            .write_all_at(&self.presence.map_bytes(&range), range.start)
+        match &*self.map.borrow() {
+            Some(map) => map.write_all_at(&self.presence.map_bytes(&range), range.start),
+            None => Ok(()),
+        }
     }
 
     /// All bytes are there: compares them with the digest that the file should have. Then it is an ordinary file.
     async fn finish(&self) {
-        let file = match self.file.try_clone() {
-            Ok(file) => file,
-            Err(e) => return say!("{}: {e}", self.url),
-        };
+        if let Err(why) = self.complete().await {
+            say!("{}: {why}", self.url.borrow());
+        }
+        self.news.send_modify(|n| *n += 1);
+    }
+
+    async fn complete(&self) -> Result<(), String> {
+        let failed = |e: io::Error| format!("the image cannot be read back: {e}");
+        let file = self.file.try_clone().map_err(failed)?;
         let len = self.presence.len();
         let digest = tokio::task::spawn_blocking(move || sha256_of(&file, len)).await;
-        let digest = match digest {
-            Ok(Ok(digest)) => digest,
-            Ok(Err(e)) => return say!("{}: the image cannot be read back: {e}", self.url),
-            Err(e) => return say!("{}: {e}", self.url),
-        };
+        let digest = digest.map_err(|e| e.to_string())?.map_err(failed)?;
+        if !self.presence.is_complete() {
+            // Somebody has found wrong bytes meanwhile.
+            self.is_checked.set(false);
+            return Ok(());
+        }
         let wanted = self.entry.borrow().about.sha256.clone();
         if let Some(wanted) = wanted.filter(|wanted| *wanted != digest) {
             let why = format!(
                 "the whole image has the SHA-256 {digest}, and its .remote file says {wanted}; it was dropped from the cache"
             );
-            say!("{}: {why}", self.url);
-            self.presence.clear(&(0..len));
-            self.map.set_len(0).ok();
-            *self.never.borrow_mut() = Some((Instant::now(), why));
-            self.schedule.borrow_mut().drop_all();
-            self.is_checked.set(false);
-            return self.news.send_modify(|n| *n += 1);
-        }
-        {
-            let mut entry = self.entry.borrow_mut();
-            entry.about.sha256 = Some(digest);
-            entry.about.is_complete = true;
+            self.drop_all(&why).map_err(failed)?;
+            return Err(why);
         }
         // What is complete is believed after a crash of the system.
-        if let Err(e) = self.file.sync_data() {
-            self.entry.borrow_mut().about.is_complete = false;
-            return say!("{}: {e}", self.url);
-        }
+        self.file.sync_data().map_err(failed)?;
+        self.entry.borrow_mut().about.is_complete = true;
         self.save();
         // Those who read it have it open.
-        std::fs::remove_file(self.entry.borrow().map_path()).ok();
+        if self.is_of(&self.entry.borrow()) {
+            std::fs::remove_file(self.entry.borrow().map_path()).ok();
+        }
+        self.map.borrow_mut().take();
+        Ok(())
+    }
+
+    /// The whole is not what the server has said of it.
+    fn drop_all(&self, why: &str) -> io::Result<()> {
+        self.is_checked.set(false);
+        self.presence.clear(&(0..self.presence.len()));
+        if let Some(map) = &*self.map.borrow() {
+            map.set_len(0)?;
+        }
+        let about = &mut self.entry.borrow_mut().about;
+        if about.is_vouched {
+            // It comes once more. If it is the same then, the server lies about the digest: the root hash decides.
+            about.sha256 = None;
+            return Ok(());
+        }
+        *self.never.borrow_mut() = Some((Instant::now(), why.to_owned()));
+        self.schedule.borrow_mut().drop_all();
+        Ok(())
     }
 }
 
@@ -647,6 +743,19 @@ fn sha256_of(file: &File, len: u64) -> io::Result<String> {
         at += n as u64;
     }
     Ok(digits(&hasher.finalize()))
+}
+
+/// Takes what a map says is there.
+fn take_map(map: &File, about: &About, presence: &Presence) -> io::Result<()> {
+    // After a crash of the system, the map may say of bytes that they are there which the disk never got. A hash tree tells, and
+    // without one they are fetched again.
+    if about.root.is_none() && about.boot != boot() {
+        return map.set_len(0);
+    }
+    let mut bytes = vec![0; usize::try_from(Presence::map_len(about.len)).unwrap_or(0)];
+    let read = read_up_to(map, &mut bytes)?;
+    presence.take_map(0, bytes.get(..read).unwrap_or(&[]));
+    Ok(())
 }
 
 fn read_up_to(file: &File, buf: &mut [u8]) -> io::Result<usize> {

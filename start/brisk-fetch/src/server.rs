@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener as StdListener;
 use std::rc::Rc;
 use std::time::Duration;
@@ -98,7 +99,9 @@ async fn serve(cache: RemoteCache, listener: StdListener) -> io::Result<()> {
                 }
             },
             () = sleep(Duration::from_secs(5)) => {
-                server.images.borrow_mut().retain(|_, image| !image.is_complete());
+                // Who reads one may find a part of it wrong.
+                let is_needed = |image: &Rc<Image>| !image.is_complete() || Rc::strong_count(image) > 1;
+                server.images.borrow_mut().retain(|_, image| is_needed(image));
                 if server.is_over() {
                     server.images.borrow().values().for_each(|image| image.save());
                     return Ok(());
@@ -211,8 +214,9 @@ impl Server {
                 url,
                 resolved,
                 options,
-            } => self.open(&parse_url(&url)?, resolved, options).await,
-            Ask::Attach { key } => self.attach(&key),
+                anew,
+            } => self.open(&parse_url(&url)?, resolved, options, anew).await,
+            Ask::Attach { key, inode } => self.attach(&key, inode),
             Ask::Refresh { url } => {
                 let (server, url) = (Rc::clone(self), parse_url(&url)?);
                 spawn_local(async move { server.refresh(&url).await });
@@ -280,6 +284,7 @@ impl Server {
         url: &RemoteUrl,
         resolved: Resolved,
         options: OpenOptions,
+        anew: bool,
     ) -> Result<Served, String> {
         // Some servers answer every name with a page. What says nothing of the image is nothing.
         let described = resolved.descriptor.as_deref();
@@ -306,16 +311,21 @@ impl Server {
                 (key, None)
             }
             (None, root) => {
-                let known = root.as_deref().map(key_of_root);
-                match known.filter(|key| self.cache.entry(key).is_ok_and(|entry| entry.is_some())) {
-                    Some(key) => (key, None),
+                let known = root.as_deref().filter(|_| !anew).map(key_of_root);
+                match known.and_then(|key| self.cache.entry(&key).ok().flatten()) {
+                    Some(entry) => {
+                        about.len = entry.about.len;
+                        (entry.key, None)
+                    }
                     None => self.probe(url, root.as_deref(), &mut about).await?,
                 }
             }
         };
         self.make_room();
-        let entry = self.cache.make(&key, &about).map_err(|e| reasons(&e))?;
-        if let (Some(_), Some(text)) = (&descriptor, &resolved.descriptor) {
+        let entry = self.entry(&key, &about, anew)?;
+        // A whole image needs nothing that is said of another one.
+        let is_said = descriptor.is_some() && !entry.differs_from(&about);
+        if let Some(text) = resolved.descriptor.as_ref().filter(|_| is_said) {
             entry
                 .describe(text, resolved.signature.as_deref())
                 .map_err(|e| reasons(&e))?;
@@ -328,6 +338,9 @@ impl Server {
             return Ok(Served::Told(Tell::Opened(opened)));
         }
         let image = self.image(&key, url, &options)?;
+        if anew {
+            image.set_doubt(false);
+        }
         if let Some(descriptor) = &descriptor {
             image.plan(descriptor);
         }
@@ -335,6 +348,21 @@ impl Server {
             image.take(part, response);
         }
         Ok(Served::Image(image, Some(opened)))
+    }
+
+    /// The entry with this key. `about`: what the server says now. If it has another length or digest, a part of an image is made
+    /// anew; a whole one only if it cannot be read (`anew`), because a server could lie.
+    fn entry(&self, key: &str, about: &About, anew: bool) -> Result<Entry, String> {
+        let here = self.cache.entry(key).map_err(|e| reasons(&e))?;
+        let entry = match here {
+            Some(entry) if entry.differs_from(about) && (anew || !entry.about.is_complete) => {
+                say!("{}: the server says now that it is another file", about.url);
+                self.cache.make_anew(&entry, about)
+            }
+            Some(entry) => Ok(entry),
+            None => self.cache.make(key, about),
+        };
+        entry.map_err(|e| reasons(&e))
     }
 
     /// Keeps the images together below a tenth of the disk. What is pinned or in use stays.
@@ -410,6 +438,7 @@ impl Server {
         let entry = self.cache.entry(key).map_err(|e| reasons(&e))?;
         let entry = entry.ok_or_else(|| format!("{url}: the image was removed from the cache"))?;
         if let Some(image) = self.known(&entry) {
+            image.set_url(url);
             image.set_options(options.clone());
             return Ok(image);
         }
@@ -432,8 +461,12 @@ impl Server {
         None
     }
 
-    fn attach(&self, key: &str) -> Result<Served, String> {
+    fn attach(&self, key: &str, inode: u64) -> Result<Served, String> {
         let entry = self.cache.entry(key).map_err(|e| reasons(&e))?;
+        // Nothing can be written into a file without a name.
+        let entry = entry.filter(|entry| {
+            std::fs::metadata(entry.image_path()).is_ok_and(|file| file.ino() == inode)
+        });
         let entry = entry.ok_or("the image was removed from the cache; start the program again")?;
         let url = parse_url(&entry.about.url)?;
         let image = match self.known(&entry) {
@@ -473,7 +506,7 @@ async fn tell_wanted(
             tells.push(Tell::Here { start, end });
             return false;
         }
-        match image.failure(want.since) {
+        match image.failure(&want.bytes, want.since) {
             // Nobody waits for the others, and they stay wanted.
             Some(_) if want.class == Class::Behind || want.class >= Class::Neighbours => false,
             Some(why) => {

@@ -186,7 +186,7 @@ fn what_does_not_pass_is_said() {
         ),
         (
             Manner::OtherLength,
-            "when the image was begun; brisk run --refresh URL",
+            "when the image was begun; the next start asks the server anew",
         ),
         (Manner::Gzip, "Content-Encoding: gzip"),
         (Manner::Silent, "nothing has come for 1 s"),
@@ -218,6 +218,68 @@ fn a_file_that_changes_on_the_server_is_not_mixed_with_the_old_one() {
         message.contains("and was 1 when the image was begun; brisk run --refresh"),
         "{message}"
     );
+}
+
+/// What a server says of an image whose root hash the user names, it can take back.
+#[test]
+fn a_server_that_has_lied_about_a_named_image_is_asked_anew() {
+    let (place, _server, url) = published();
+    let (image, said) = (place.path("www/app.img"), place.path("www/app.img.remote"));
+    let honest = fs::read_to_string(&said).expect("published");
+    let with = |field: &str, value: &str| {
+        let line = |line: &str| match line.split_once(' ') {
+            Some((name, _)) if name == field => format!("{field} {value}\n"),
+            _ => format!("{line}\n"),
+        };
+        honest.lines().map(line).collect::<String>()
+    };
+    let len = fs::metadata(&image).expect("published").len();
+
+    fs::write(&said, with("file-bytes", &(len + 8192).to_string())).expect("room");
+    let message = place.fails(&["cat", &url, "data/1", "--background", "never"]);
+    assert!(message.contains("when the image was begun"), "{message}");
+    fs::write(&said, &honest).expect("room");
+    let read = place.done(&["cat", &url, "data/1", "--background", "never"]);
+    assert!(read == contents("data/1"));
+    place.done(&["remote", "forget", &url]);
+
+    // A digest is compared when all is here.
+    fs::write(&said, with("sha256", &"ab".repeat(32))).expect("room");
+    let message = place.fails(&["remote", "fetch", &url, "-q"]);
+    assert!(message.contains("not what its publisher says"), "{message}");
+    place.done(&["remote", "fetch", &url, "-q"]);
+    fs::write(&said, &honest).expect("room");
+    assert!(place.done(&["cat", &url, "data/2"]) == contents("data/2"));
+    place.done(&["remote", "forget", &url]);
+
+    // A server that says nothing of it but its length.
+    fs::remove_file(&said).expect("published");
+    let file = fs::File::options().write(true).open(&image);
+    let file = file.expect("published");
+    file.set_len(len - 8192).expect("room");
+    place.fails(&["cat", &url, "data/1", "--background", "never"]);
+    let whole = fs::read(place.path("made.img")).expect("packed");
+    fs::write(&image, &whole).expect("room");
+    let read = place.done(&["cat", &url, "data/1", "--background", "never"]);
+    assert!(read == contents("data/1"));
+}
+
+/// A root hash names one image, wherever it is.
+#[test]
+fn a_named_image_goes_on_from_another_server() {
+    let (place, server, url) = published();
+    let read = place.done(&["cat", &url, "data/1", "--background", "never"]);
+    assert!(read == contents("data/1"));
+    server.behave(Manner::Gone);
+    let other = Server::start(&place.path("www"));
+    other.behave(Manner::OtherTag);
+    let (_, root) = url.split_once('#').expect("a root hash");
+    let url = format!("{}#{root}", other.url("app.img"));
+    place.done(&["remote", "fetch", &url, "-q"]);
+    let len = fs::metadata(place.path("www/app.img"))
+        .expect("published")
+        .len();
+    assert!(other.sent() < len, "{} of {len}", other.sent());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use brisk_io::ByteSource;
@@ -11,15 +12,18 @@ use brisk_io::ByteSource;
 use crate::cache::{Entry, open_own};
 use crate::error::{Error, Result};
 use crate::presence::Presence;
+use crate::protocol::Ask;
 
 /// An image in the cache, of which the fetcher writes what arrives.
 ///
-/// 1. A bit of `presence` is set only if the fetcher has set it in the map, which it does when the bytes are written.
+/// 1. A bit of `presence` is set only if the fetcher has set it in the map, or has said so, which it does when the bytes are
+///    written.
 #[derive(Debug)]
 pub struct Arriving {
     key: String,
     image: File,
-    /// None if the image is complete.
+    inode: u64,
+    /// None if the image was complete when it was opened.
     map: Option<File>,
     presence: Presence,
     /// What is asked for again because it was wrong. The map may still say that it is there.
@@ -34,6 +38,8 @@ impl Arriving {
     /// `Io`.
     pub fn open(entry: &Entry) -> Result<Self> {
         let image = entry.open_image()?;
+        let inode = image.metadata();
+        let inode = inode.map_err(|e| Error::io("examine the image", e))?.ino();
         let path = entry.map_path();
         let map = match open_own(&path, false) {
             Ok(map) => Some(map),
@@ -48,6 +54,7 @@ impl Arriving {
         let arriving = Self {
             key: entry.key.clone(),
             image,
+            inode,
             map,
             presence,
             renewing: Mutex::default(),
@@ -61,6 +68,14 @@ impl Arriving {
     /// The name of its entry.
     pub fn key(&self) -> &str {
         &self.key
+    }
+
+    /// Says to the fetcher which image a connection is about.
+    pub(crate) fn attach(&self) -> Ask {
+        Ask::Attach {
+            key: self.key.clone(),
+            inode: self.inode,
+        }
     }
 
     /// The file with the bytes. What has not arrived is zeros in it.
@@ -141,6 +156,10 @@ impl Arriving {
     pub(crate) fn has_come(&self, bytes: &Range<u64>) {
         self.renewing()
             .retain(|wrong| wrong.start < bytes.start || bytes.end < wrong.end);
+        if self.map.is_none() {
+            // It was complete, and then a part of it was wrong.
+            self.presence.set(bytes);
+        }
     }
 
     /// Reads what is there.

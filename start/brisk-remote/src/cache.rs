@@ -71,6 +71,9 @@ pub struct About {
     pub validator: Option<String>,
     /// Whether all of it is there, and has the digest that it should.
     pub is_complete: bool,
+    /// Whether the server has said since that it is another file. Before it is used again, the server is asked what it has.
+    #[serde(default)]
+    pub is_doubted: bool,
     /// Whether it stays until the user lets it go.
     pub is_pinned: bool,
     /// When it was last opened, in seconds since 1970.
@@ -280,6 +283,22 @@ impl RemoteCache {
         Ok(entry)
     }
 
+    /// Makes an entry anew, with nothing of what was there, because the server says now that it is another file. Who has that open
+    /// keeps it. A pin stays.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn make_anew(&self, earlier: &Entry, about: &About) -> Result<Entry> {
+        let failed = |e: io::Error| Error::io(format!("remove {}", earlier.path.display()), e);
+        earlier.remove_files().map_err(failed)?;
+        let about = About {
+            is_pinned: earlier.about.is_pinned,
+            ..about.clone()
+        };
+        self.make(&earlier.key, &about)
+    }
+
     /// Removes an entry that nobody uses. False if somebody does.
     ///
     /// # Errors
@@ -295,14 +314,7 @@ impl RemoteCache {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(failed(e)),
         }
-        // Whoever looks for it finds all of it or nothing.
-        fs::remove_file(entry.path.join("about")).map_err(failed)?;
-        for file in ["map", "remote", "remote.minisig", "image"] {
-            match fs::remove_file(entry.path.join(file)) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(failed(e)),
-                _ => {}
-            }
-        }
+        entry.remove_files().map_err(failed)?;
         fs::remove_dir(&entry.path).map_err(failed)?;
         Ok(true)
     }
@@ -342,6 +354,26 @@ impl Entry {
     /// The file that says which bytes are there.
     pub fn map_path(&self) -> PathBuf {
         self.path.join("map")
+    }
+
+    fn remove_files(&self) -> io::Result<()> {
+        // Whoever looks for it finds all of it or nothing.
+        fs::remove_file(self.path.join("about"))?;
+        for file in ["map", "remote", "remote.minisig", "image"] {
+            match fs::remove_file(self.path.join(file)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what the server says now is another file: `about` has another length or digest.
+    pub fn differs_from(&self, about: &About) -> bool {
+        let is_other = |here: &Option<String>, now: &Option<String>| {
+            here.is_some() && now.is_some() && here != now
+        };
+        self.about.len != about.len || is_other(&self.about.sha256, &about.sha256)
     }
 
     /// Whether it is complete by now.

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Deserialize;
 
+use crate::arriving::Arriving;
 use crate::cache::RemoteCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::protocol::{
@@ -104,7 +105,8 @@ impl Lines {
                 )];
                 match poll(&mut fds, Some(&left)) {
                     Ok(0) => return Ok(None),
-                    Ok(_) | Err(Errno::INTR) => {}
+                    Ok(_) => {}
+                    Err(Errno::INTR) => continue,
                     Err(e) => return Err(e.into()),
                 }
             }
@@ -146,19 +148,16 @@ pub fn connect(cache: BorrowedFd<'_>) -> io::Result<Option<UnixStream>> {
     }
 }
 
-/// A connection about the image with this key, to a fetcher that runs. None if none does.
+/// A connection about this image, to a fetcher that runs. None if none does.
 ///
 /// # Errors
 ///
 /// As [`connect`].
-pub fn attach(cache: &OwnedFd, key: &str) -> io::Result<Option<UnixStream>> {
+pub fn attach(cache: &OwnedFd, arriving: &Arriving) -> io::Result<Option<UnixStream>> {
     let Some(mut stream) = connect(cache.as_fd())? else {
         return Ok(None);
     };
-    let attach = Ask::Attach {
-        key: key.to_owned(),
-    };
-    write_line(&mut stream, &attach)?;
+    write_line(&mut stream, &arriving.attach())?;
     Ok(Some(stream))
 }
 
@@ -220,7 +219,8 @@ impl Fetcher {
         }
     }
 
-    /// Lets an image arrive.
+    /// Lets an image arrive. With `anew`, what is here of it cannot be read: if the server says now that it has another length or
+    /// digest, the entry is made anew.
     ///
     /// # Errors
     ///
@@ -230,11 +230,13 @@ impl Fetcher {
         url: &RemoteUrl,
         resolved: &Resolved,
         options: &OpenOptions,
+        anew: bool,
     ) -> Result<Opened> {
         let ask = Ask::Open {
             url: url.as_str().to_owned(),
             resolved: resolved.clone(),
             options: options.clone(),
+            anew,
         };
         match self.ask(&ask)? {
             Tell::Opened(opened) => Ok(opened),
@@ -242,15 +244,13 @@ impl Fetcher {
         }
     }
 
-    /// Says that this connection is about the image with this key.
+    /// Says that this connection is about this image.
     ///
     /// # Errors
     ///
     /// `Io`.
-    pub fn attach(&mut self, key: &str) -> Result<()> {
-        self.send(&Ask::Attach {
-            key: key.to_owned(),
-        })
+    pub fn attach(&mut self, arriving: &Arriving) -> Result<()> {
+        self.send(&arriving.attach())
     }
 
     /// Sends a message that has no answer.

@@ -18,7 +18,7 @@ let cache = Arc::new(RemoteCache::of_user()?);
 let place = FetcherPlace::new(Arc::clone(&cache), "/usr/local/bin/brisk-fetch".as_ref());
 let mut fetcher = Fetcher::at(&place)?;
 let resolved = fetcher.resolve(&url, false)?;
-let opened = fetcher.open(&url, &resolved, &OpenOptions::default())?;
+let opened = fetcher.open(&url, &resolved, &OpenOptions::default(), false)?;
 let entry = cache.entry(&opened.key)?.ok_or("it was removed")?;
 // A source of bytes, for `brisk_image::Image::from_source`.
 let image = WaitingImage::new(Arc::new(Arriving::open(&entry)?), place, || eprintln!("waiting for the network"));

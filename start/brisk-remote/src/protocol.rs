@@ -89,11 +89,15 @@ pub enum Ask {
         resolved: Resolved,
         /// What the user wants.
         options: OpenOptions,
+        /// What is here cannot be read, so what the server says now counts, and not what the entry was made with.
+        anew: bool,
     },
     /// This connection is about an image that was opened earlier.
     Attach {
         /// The entry.
         key: String,
+        /// The number of its file. Another one may have its name by now.
+        inode: u64,
     },
     /// These bytes are wanted.
     Want {

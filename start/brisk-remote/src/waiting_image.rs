@@ -150,9 +150,7 @@ impl WaitingImage {
             }
             state.tries += 1;
             let mut fetcher = Fetcher::at(&self.fetcher).map_err(io::Error::other)?;
-            fetcher
-                .attach(self.arriving.key())
-                .map_err(io::Error::other)?;
+            fetcher.attach(&self.arriving).map_err(io::Error::other)?;
             let (out, lines) = fetcher.into_parts();
             (state.out, state.lines) = (Some(out), Some(lines));
             state.number += 1;

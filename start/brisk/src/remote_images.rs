@@ -1,6 +1,6 @@
 //! Images on the network: how a URL becomes an image that is read.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use brisk_image::hot_pack::HotPack;
 use brisk_image::verity::{RootHash, Verity};
-use brisk_image::{Image, Limits, OpenOptions as ImageOptions, Work};
+use brisk_image::{ErrorKind, Image, Limits, OpenOptions as ImageOptions, Work};
 use brisk_launch::sys::process::start_detached;
 use brisk_remote::{
     Arriving, Ask, Background, Descriptor, Entry, Fetcher, FetcherPlace, OpenOptions, RemoteCache,
@@ -115,27 +115,18 @@ impl RemoteArgs {
         let cache = Arc::new(RemoteCache::of_user()?);
         let program = beside(FETCH).context("cannot find brisk's own file")?;
         let place = FetcherPlace::new(Arc::clone(&cache), &program);
-        let entry = self.entry(&url, &place, trusted, background)?;
+        let open = |anew| -> anyhow::Result<_> {
+            let entry = self.entry(&url, &place, trusted, background, anew)?;
+            let opened = open_entry(&url, &entry, &place, options)?;
+            Ok((entry, opened))
+        };
+        let opened = open(false).or_else(|e| match is_doubtful(&e, &url, &cache) {
+            // A server may have said what was not so.
+            true => open(true),
+            false => Err(e),
+        });
+        let (entry, (image, source)) = opened?;
         let remote = RemoteImage::new(cache.path(), &*entry.key, program);
-        let arriving = Arc::new(Arriving::open(&entry)?);
-        let source = Arc::new(WaitingImage::new(arriving, place, tell_wait));
-        let (text, _) = entry.described()?;
-        let described = text.and_then(|text| Descriptor::parse(&text).ok());
-        let root = entry
-            .about
-            .root
-            .as_deref()
-            .map(str::parse::<RootHash>)
-            .transpose()?;
-        let path = Path::new(url.as_str());
-        let opened = open_arriving(
-            Arc::clone(&source),
-            path,
-            root.map(Verity::new),
-            described.as_ref(),
-            options,
-        );
-        let image = opened.map_err(|e| e.with_path(path))?;
         Ok(OpenedRemote {
             image,
             remote,
@@ -203,12 +194,14 @@ impl RemoteArgs {
     }
 
     /// The entry of a URL. One that is known starts at once.
+    /// The entry of a URL. One that is known starts at once, unless it is in doubt, or `anew`.
     fn entry(
         &self,
         url: &RemoteUrl,
         place: &FetcherPlace,
         trusted: Option<&TrustedKeys>,
         background: Option<Background>,
+        anew: bool,
     ) -> anyhow::Result<Entry> {
         if trusted.is_none() {
             // Before anybody is asked over a network that can be read.
@@ -217,7 +210,9 @@ impl RemoteArgs {
         let cache = place.cache();
         let is_newer = url.pin().is_none() && cache.takes_newer(url);
         let known = cache.known(url)?;
-        if let Some(entry) = known.as_ref().filter(|_| !self.refresh && !is_newer)
+        let anew = anew || known.as_ref().is_some_and(|entry| entry.about.is_doubted);
+        let asks = self.refresh || is_newer || anew;
+        if let Some(entry) = known.as_ref().filter(|_| !asks)
             && let Some(entry) = self.known(url, place, trusted, entry, background)?
         {
             return Ok(entry);
@@ -225,10 +220,11 @@ impl RemoteArgs {
         let asked = Fetcher::at(place)
             .map_err(anyhow::Error::from)
             .and_then(|mut fetcher| {
-                let resolved = fetcher.resolve(url, self.refresh || is_newer)?;
-                Ok((fetcher, resolved))
+                let resolved = fetcher.resolve(url, asks)?;
+                let trust = self.trust(url, &resolved, trusted, cache)?;
+                Ok((fetcher, resolved, trust))
             });
-        let (mut fetcher, resolved) = match (asked, &known) {
+        let (mut fetcher, resolved, trust) = match (asked, &known) {
             (Ok(asked), _) => asked,
             // The name is known, and what it meant is better than nothing.
             (Err(e), Some(entry)) if !self.refresh => {
@@ -247,12 +243,8 @@ impl RemoteArgs {
                 "{url}: the server cannot be asked for the newest image ({why}); leave out --refresh to start the one that is here"
             );
         }
-        let trust = self.trust(url, &resolved, trusted, cache)?;
-        let opened = fetcher.open(
-            url,
-            &resolved,
-            &self.options(trust.root.clone(), background),
-        )?;
+        let options = self.options(trust.root.clone(), background);
+        let opened = fetcher.open(url, &resolved, &options, anew)?;
         cache.remember(url, &opened.key, trust.serial)?;
         let entry = cache.entry(&opened.key)?;
         entry.with_context(|| format!("{url}: it was removed from the cache meanwhile"))
@@ -300,9 +292,48 @@ impl RemoteArgs {
             }
             return Ok(Some(entry));
         }
-        Fetcher::at(place)?.open(url, &resolved, &self.options(root, background))?;
+        Fetcher::at(place)?.open(url, &resolved, &self.options(root, background), false)?;
         Ok(Some(entry))
     }
+}
+
+/// Opens what is here of an image, and waits for what is not.
+fn open_entry(
+    url: &RemoteUrl,
+    entry: &Entry,
+    place: &FetcherPlace,
+    options: &ImageOptions,
+) -> anyhow::Result<(Image, Arc<WaitingImage>)> {
+    let arriving = Arc::new(Arriving::open(entry)?);
+    let source = Arc::new(WaitingImage::new(arriving, place.clone(), tell_wait));
+    let (text, _) = entry.described()?;
+    let described = text.and_then(|text| Descriptor::parse(&text).ok());
+    let root = entry.about.root.as_deref();
+    let root = root.map(str::parse::<RootHash>).transpose()?;
+    let path = Path::new(url.as_str());
+    let opened = open_arriving(
+        Arc::clone(&source),
+        path,
+        root.map(Verity::new),
+        described.as_ref(),
+        options,
+    );
+    Ok((opened.map_err(|e| e.with_path(path))?, source))
+}
+
+/// Whether an image cannot be opened because of what a server has said of it, though somebody else vouches for it.
+fn is_doubtful(error: &anyhow::Error, url: &RemoteUrl, cache: &RemoteCache) -> bool {
+    let entry = cache.known(url).ok().flatten();
+    let Some(entry) = entry.filter(|entry| entry.about.is_vouched) else {
+        return false;
+    };
+    let is_wrong = |e: &io::Error| e.kind() == io::ErrorKind::InvalidData;
+    let is_corrupt = error.chain().any(|e| {
+        e.downcast_ref().is_some_and(is_wrong)
+            || e.downcast_ref::<brisk_image::Error>()
+                .is_some_and(|e| e.kind() == ErrorKind::Corrupt)
+    });
+    is_corrupt || entry.about.is_doubted
 }
 
 /// Asks whether there is a newer image, for the next start. Nobody waits for that.

@@ -340,6 +340,19 @@ impl Place {
         root.trim().to_owned()
     }
 
+    /// What fetcher and sessions have said, for whoever looks into a test that failed.
+    fn print_logs(&self) {
+        let find = Command::new("find")
+            .arg(self.directory.path())
+            .args([
+                "-name", "*log", "-type", "f", "-print", "-exec", "cat", "{}", ";",
+            ])
+            .output();
+        if let Ok(found) = find {
+            eprintln!("{}", String::from_utf8_lossy(&found.stdout));
+        }
+    }
+
     /// The processes of this cache's fetcher: the one that watches, and the one that asks.
     pub fn fetchers(&self) -> Vec<i32> {
         let cache = text(&self.path("cache/brisk/remote"));
@@ -359,6 +372,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if thread::panicking() {
+            self.print_logs();
+        }
         self.output(&["umount", "--all"]);
         for pid in self.fetchers() {
             Command::new("kill")

@@ -117,7 +117,7 @@ impl OpenRemote {
 
     /// A connection about this image to the fetcher. None if none runs.
     pub(crate) fn attach(&self) -> io::Result<Option<UnixStream>> {
-        brisk_remote::attach(self.cache.fd(), self.arriving.key())
+        brisk_remote::attach(self.cache.fd(), &self.arriving)
     }
 
     fn descriptors(&self) -> impl Iterator<Item = RawFd> {
