@@ -682,13 +682,22 @@ impl Image {
             self.is_checked.set(false);
             return Ok(());
         }
-        let wanted = self.entry.borrow().about.sha256.clone();
+        let (wanted, is_vouched) = {
+            let about = &self.entry.borrow().about;
+            (about.sha256.clone(), about.is_vouched)
+        };
         if let Some(wanted) = wanted.filter(|wanted| *wanted != digest) {
             let why = format!(
-                "the whole image has the SHA-256 {digest}, and its .remote file says {wanted}; it was dropped from the cache"
+                "the whole image has the SHA-256 {digest}, and its .remote file says {wanted}"
             );
-            self.drop_all(&why).map_err(failed)?;
-            return Err(why);
+            if !is_vouched {
+                let why = format!("{why}; it was dropped from the cache");
+                self.drop_all(&why).map_err(failed)?;
+                return Err(why);
+            }
+            // The server lies about the digest, or about a block, which whoever reads that finds out by the root hash.
+            say!("{}: {why}", self.url.borrow());
+            self.entry.borrow_mut().about.sha256 = None;
         }
         // What is complete is believed after a crash of the system.
         self.file.sync_data().map_err(failed)?;
@@ -708,12 +717,6 @@ impl Image {
         self.presence.clear(&(0..self.presence.len()));
         if let Some(map) = &*self.map.borrow() {
             map.set_len(0)?;
-        }
-        let about = &mut self.entry.borrow_mut().about;
-        if about.is_vouched {
-            // It comes once more. If it is the same then, the server lies about the digest: the root hash decides.
-            about.sha256 = None;
-            return Ok(());
         }
         *self.never.borrow_mut() = Some((Instant::now(), why.to_owned()));
         self.schedule.borrow_mut().drop_all();

@@ -470,7 +470,13 @@ impl Server {
         let entry = entry.ok_or("the image was removed from the cache; start the program again")?;
         let url = parse_url(&entry.about.url)?;
         let image = match self.known(&entry) {
-            Some(image) => image,
+            Some(image) => {
+                if entry.about.is_complete {
+                    // Whoever starts it asks nobody here.
+                    image.set_options(entry.about.options);
+                }
+                image
+            }
             None => self.image(key, &url, &entry.about.options)?,
         };
         Ok(Served::Image(image, None))

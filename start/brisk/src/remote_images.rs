@@ -286,6 +286,8 @@ impl RemoteArgs {
         if entry.about.is_complete {
             let is_old = now().saturating_sub(entry.about.used) > ASK_AGAIN;
             entry.about.used = now();
+            // For who finds a part of it wrong.
+            entry.about.options = self.options(root, background);
             entry.save()?;
             if url.pin().is_none() && is_old {
                 ask_beside(url, place);

@@ -125,13 +125,32 @@ impl VerifiedFile {
             |buffer, at| {
                 let len = MOST_READ.min(self.data_len() - at);
                 buffer.resize(len as usize, 0);
-                let read = self.data.read_exact_bytes_at(at, buffer);
+                let read = self.read_compared(at, buffer)?;
                 read.map_err(|e| Error::io("read the file", e).with_path(&self.name))?;
-                self.check(at, buffer)?;
                 Ok::<_, Error>(len)
             },
             |len| work.tell(len?),
         )
+    }
+
+    /// Reads whole blocks, once more if they are wrong and the source can get them again. The inner error is one of reading.
+    fn read_compared(&self, at: u64, blocks: &mut [u8]) -> Result<io::Result<()>> {
+        if let Err(e) = self.data.read_exact_bytes_at(at, blocks) {
+            return Ok(Err(e));
+        }
+        match self.check(at, blocks) {
+            Err(e) if e.kind() == ErrorKind::Corrupt => {
+                let end = at.saturating_add(blocks.len() as u64);
+                if !self.data.read_again(&(at..end)) {
+                    return Err(e);
+                }
+                if let Err(e) = self.data.read_exact_bytes_at(at, blocks) {
+                    return Ok(Err(e));
+                }
+                self.check(at, blocks).map(Ok)
+            }
+            checked => checked.map(Ok),
+        }
     }
 
     /// What it is compared with.
@@ -423,16 +442,7 @@ impl ByteSource for VerifiedFile {
                 buffer.resize(whole, 0);
             }
             let blocks = &mut buffer[..whole];
-            self.data.read_exact_bytes_at(start, blocks)?;
-            if let Err(e) = self.check(start, blocks) {
-                let is_renewed =
-                    e.kind() == ErrorKind::Corrupt && self.data.read_again(&(start..end));
-                if !is_renewed {
-                    return Err(e.into());
-                }
-                self.data.read_exact_bytes_at(start, blocks)?;
-                self.check(start, blocks)?;
-            }
+            self.read_compared(start, blocks)??;
             buf[..len].copy_from_slice(&blocks[skipped..skipped + len]);
             Ok(len)
         })

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use brisk_image::Work;
 use brisk_remote::{Class, Entry, RemoteCache, RemoteUrl};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::fields::Fields;
@@ -182,21 +183,26 @@ fn fetch(args: &FetchArgs) -> anyhow::Result<Answer> {
         }
     }
     drop(progress);
-    match args.hot || opened.entry.about.is_complete {
-        true => Ok(Answer::Yes),
-        false => wait_until_complete(&opened.entry.key),
+    if args.hot {
+        return Ok(Answer::Yes);
     }
+    let whole = wait_until_complete(&opened.entry.key)?;
+    if let (Some(verified), None) = (opened.image.verified(), whole.about.sha256) {
+        // A digest that nobody has said, or that differs, does not find a wrong block.
+        verified.check_all(&Work::new())?;
+    }
+    Ok(Answer::Yes)
 }
 
 /// Waits until the digest of a whole image was compared.
-fn wait_until_complete(key: &str) -> anyhow::Result<Answer> {
+fn wait_until_complete(key: &str) -> anyhow::Result<Entry> {
     let cache = RemoteCache::of_user()?;
     loop {
         let entry = cache
             .entry(key)?
             .context("the image was removed from the cache meanwhile")?;
         if entry.about.is_complete {
-            return Ok(Answer::Yes);
+            return Ok(entry);
         }
         if entry.present()? < entry.about.len {
             bail!(
