@@ -166,14 +166,15 @@ impl Server {
                     }
                     let ask: Ask = parse_line(&std::mem::take(&mut line))?;
                     match ask {
-                        Ask::Want { start, end, class } => {
-                            if let Some(image) = &*image {
+                        Ask::Want { start, end, class } => match &*image {
+                            Some(image) => {
                                 image.want(class, start..end);
                                 wanted.push(Wanted { bytes: start..end, class, since: Instant::now() });
                             }
-                        }
-                        Ask::Renew { start, end } => {
-                            if let Some(image) = &*image {
+                            None => send(&mut write, &nothing_comes(start..end)).await?,
+                        },
+                        Ask::Renew { start, end } => match &*image {
+                            Some(image) => {
                                 image.renew(start..end);
                                 wanted.push(Wanted {
                                     bytes: start..end,
@@ -181,7 +182,8 @@ impl Server {
                                     since: Instant::now(),
                                 });
                             }
-                        }
+                            None => send(&mut write, &nothing_comes(start..end)).await?,
+                        },
                         other => match self.serve(other).await {
                             Ok(Served::Told(tell)) => send(&mut write, &tell).await?,
                             Ok(Served::Image(found, opened)) => {
@@ -467,7 +469,7 @@ impl Server {
         let entry = entry.filter(|entry| {
             std::fs::metadata(entry.image_path()).is_ok_and(|file| file.ino() == inode)
         });
-        let entry = entry.ok_or("the image was removed from the cache; start the program again")?;
+        let entry = entry.ok_or(REMOVED)?;
         let url = parse_url(&entry.about.url)?;
         let image = match self.known(&entry) {
             Some(image) => {
@@ -494,6 +496,18 @@ enum Served {
 
 fn parse_url(url: &str) -> Result<RemoteUrl, String> {
     RemoteUrl::parse(url).map_err(|e| reasons(&e))
+}
+
+/// Nobody can bring what a program has open.
+const REMOVED: &str = "the image was removed from the cache; start the program again";
+
+/// Whoever was refused waits for nothing.
+fn nothing_comes(bytes: Range<u64>) -> Tell {
+    Tell::Failed {
+        start: bytes.start,
+        end: bytes.end,
+        why: REMOVED.into(),
+    }
 }
 
 /// Tells a program what has come of what it wants, and what does not come.

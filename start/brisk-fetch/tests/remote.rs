@@ -462,14 +462,67 @@ fn a_killed_fetcher_is_replaced() {
         let read = read_of(cat);
         assert!(read == contents(&format!("data/{number}")), "{number}");
     }
-    // Both of its processes: the next program starts others, and so those that wait go on, too.
-    for pid in place.fetchers() {
-        kill(u32::try_from(pid).expect("a process"), "-KILL");
+}
+
+/// Kills both processes of the fetcher.
+fn kill_fetchers(place: &Place) {
+    let both = place.fetchers();
+    for pid in &both {
+        // The one that asks ends with the one that watches it.
+        let kill = Command::new("kill").args(["-9", &pid.to_string()]).output();
+        kill.expect("kill is installed");
     }
-    let cat = reader(&mnt.join("data/30"));
-    assert!(place.done(&["cat", &url, "data/31"]) == contents("data/31"));
-    let read = read_of(cat);
-    assert!(read == contents("data/30"));
+    await_that("they end", || {
+        let now = place.fetchers();
+        !both.iter().any(|pid| now.contains(pid))
+    });
+}
+
+/// Nobody starts a program meanwhile.
+#[test]
+fn a_session_starts_another_fetcher_for_what_waits() {
+    let (place, server, url) = published();
+    let mnt = mounted(&place, &url);
+    // Far from each other, so that none is fetched ahead.
+    for name in ["data/30", "data/10"] {
+        server.behave(Manner::Silent);
+        let asked = server.asked().len();
+        let cat = reader(&mnt.join(name));
+        await_that("it asks", || server.asked().len() > asked);
+        kill_fetchers(&place);
+        server.behave(Manner::Sound);
+        let read = read_of(cat);
+        assert!(read == contents(name));
+    }
+    place.done(&["umount", &text(&mnt)]);
+
+    // In namespaces, which the fetcher must not keep.
+    let mut run = place.brisk(&["run", &url, "--linger", "0", "--background", "never"]);
+    run.args(["--", "/bin/sh", "-c", "read line; cat $BRISK_TREE/data/20"]);
+    run.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut run = run.spawn().expect("brisk is built");
+    await_that("it runs", || place.output(&["stat", &url]).status.success());
+    kill_fetchers(&place);
+    drop(run.stdin.take());
+    let read = read_of(run);
+    assert!(read == contents("data/20"));
+    await_that("the session ends", || {
+        place.output(&["stat", &url]).status.code() == Some(1)
+    });
+    assert!(!place.fetchers().is_empty());
+}
+
+/// A file of the cache that has no name any more can never be whole.
+#[test]
+fn a_session_whose_image_was_made_anew_gets_errors_and_does_not_wait() {
+    let (place, _server, url) = published();
+    let mnt = mounted(&place, &url);
+    assert!(fs::read(mnt.join("data/0")).expect("it arrives") == contents("data/0"));
+    fs::remove_dir_all(place.path("cache/brisk/remote/images")).expect("ours");
+    assert!(place.done(&["cat", &url, "data/1"]) == contents("data/1"));
+    kill_fetchers(&place);
+    assert!(fs::read(mnt.join("data/2")).is_err());
+    assert!(place.done(&["cat", &url, "data/2"]) == contents("data/2"));
 }
 
 #[test]

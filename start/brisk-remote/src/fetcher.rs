@@ -69,6 +69,34 @@ impl FetcherPlace {
     pub fn cache(&self) -> &Arc<RemoteCache> {
         &self.cache
     }
+
+    /// Starts a fetcher, which is nobody's child then, unless one runs.
+    ///
+    /// # Errors
+    ///
+    /// `Io` and `Fetcher`.
+    pub fn start(&self) -> Result<()> {
+        let program = &self.program;
+        let started = Command::new(program)
+            .arg(self.cache.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status();
+        match started {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => {
+                let text = format!("{} ended with {status}", program.display());
+                Err(Error::new(ErrorKind::Fetcher, text))
+            }
+            Err(e) => Err(Error::io(
+                format!(
+                    "start {}, which reads images from the network; install it beside brisk",
+                    program.display()
+                ),
+                e,
+            )),
+        }
+    }
 }
 
 impl Lines {
@@ -185,7 +213,7 @@ impl Fetcher {
                 break stream;
             }
             if !started {
-                start(place)?;
+                place.start()?;
                 started = true;
             }
             if Instant::now() > end {
@@ -294,28 +322,4 @@ impl Fetcher {
 fn unexpected(tell: &Tell) -> Error {
     let text = format!("brisk-fetch answers {tell:?}; it may be of another version of brisk");
     Error::new(ErrorKind::Fetcher, text)
-}
-
-/// Starts a fetcher, which is nobody's child then.
-fn start(place: &FetcherPlace) -> Result<()> {
-    let program = &place.program;
-    let started = Command::new(program)
-        .arg(place.cache.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status();
-    match started {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => {
-            let text = format!("{} ended with {status}", program.display());
-            Err(Error::new(ErrorKind::Fetcher, text))
-        }
-        Err(e) => Err(Error::io(
-            format!(
-                "start {}, which reads images from the network; install it beside brisk",
-                program.display()
-            ),
-            e,
-        )),
-    }
 }

@@ -89,12 +89,22 @@ impl ParkingImage {
                 Class::Miss => asks.window.behind(&bytes, self.arriving.len()),
                 _ => 0..0,
             };
-            asks.unsent.push(Ask::want(bytes, class));
+            let ask = Ask::want(bytes, class);
+            // Without a connection, it may be asked for many times.
+            if !asks.unsent.contains(&ask) {
+                asks.unsent.push(ask);
+            }
             if !behind.is_empty() {
                 asks.unsent.push(Ask::want(behind, Class::Behind));
             }
         }
         self.wake_up();
+    }
+
+    /// Whether something was asked for that is not sent.
+    pub fn has_asks(&self) -> bool {
+        let asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner);
+        !asks.unsent.is_empty()
     }
 
     /// Makes [`Arrivals::next`] return.

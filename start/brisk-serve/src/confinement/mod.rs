@@ -107,6 +107,17 @@ pub(crate) fn confine_caller_of_fusermount() -> Confinement {
     }
 }
 
+/// Limits a process that only starts a program, which has no rights either: it can get none, and has no capabilities.
+pub(crate) fn confine_starter() {
+    if set_no_new_privs(true).is_err() {
+        say("a program that is started may get rights");
+    }
+    told(
+        capabilities::keep_only(CapabilitySet::empty()),
+        "its capabilities",
+    );
+}
+
 /// Whether a limit is in force. What went wrong goes to the session's log. That the kernel does not have such a limit
 /// does not: `brisk doctor` says so, and `brisk stat` says what a session has.
 fn told(limited: Result<bool, String>, what: &str) -> bool {

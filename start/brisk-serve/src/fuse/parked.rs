@@ -73,13 +73,13 @@ impl ArrivingSource {
         *lock(&self.reconnect) = Some(reconnect);
     }
 
-    /// The next connection. None if there is none for a second.
-    fn connection(&self) -> Option<UnixStream> {
+    /// The next connection. None if there is none for a second. Another one than the first is made only if somebody `waits`.
+    fn connection(&self, waits: bool) -> Option<UnixStream> {
         let connections = lock(&self.connected);
         if let Ok(Some(stream)) = connections.try_recv() {
             return Some(stream);
         }
-        if let Some(reconnect) = &*lock(&self.reconnect) {
+        if let Some(reconnect) = lock(&self.reconnect).as_ref().filter(|_| waits) {
             (reconnect.0)();
         }
         // Not again at once, if nobody can be reached.
@@ -186,6 +186,10 @@ impl<'a> Parked<'a> {
             .any(|request| request.is_interrupted)
     }
 
+    fn is_empty(&self) -> bool {
+        lock(&self.waiting).requests.is_empty()
+    }
+
     fn take(&self, is_due: impl Fn(&ParkedRequest<'a>) -> bool) -> Vec<ParkedRequest<'a>> {
         lock(&self.waiting)
             .requests
@@ -224,7 +228,12 @@ impl<'a> Parked<'a> {
         let image = &*source.image;
         let mut heard = Instant::now();
         while !self.is_over() {
-            let arrivals = source.connection().map(|stream| image.arrivals(stream));
+            let waits = !self.is_empty() || image.has_asks();
+            if !waits {
+                heard = Instant::now();
+            }
+            let connection = source.connection(waits);
+            let arrivals = connection.map(|stream| image.arrivals(stream));
             let Some(Ok(mut arrivals)) = arrivals else {
                 self.fail_killed(fail);
                 if heard.elapsed() > LOST {
@@ -233,7 +242,7 @@ impl<'a> Parked<'a> {
                             request,
                             Errno::IO,
                             Some(
-                                "no brisk-fetch runs; starting any image from the network starts one",
+                                "no brisk-fetch runs, and none can be started; this log may say why",
                             ),
                         );
                     }

@@ -27,6 +27,13 @@ impl ImageSource {
         self.image.remote.as_ref()?.attach().ok().flatten()
     }
 
+    /// Asks for a fetcher to be started.
+    pub(super) fn start_fetcher(&self) {
+        if let Some(remote) = &self.image.remote {
+            remote.start_fetcher();
+        }
+    }
+
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.image.file.as_fd()
     }

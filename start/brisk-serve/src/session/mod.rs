@@ -47,6 +47,7 @@ mod session_fill;
 mod set_up;
 mod shared;
 mod shared_mount_point;
+mod starter;
 mod surroundings;
 mod world;
 

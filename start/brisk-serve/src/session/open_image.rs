@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use brisk_image::verity::{self, TreeFile, VerifiedFile, Verity};
 use brisk_image::{Image, OpenOptions};
@@ -21,6 +21,7 @@ use brisk_remote::{
 use rustix::fs::fstat;
 
 use super::missing_place::MissingPlace;
+use super::starter::Starter;
 use crate::existing_path::ExistingPath;
 use crate::fuse::parked::ArrivingSource;
 use crate::kernel_mount::{no_target, no_target_directory};
@@ -86,11 +87,11 @@ impl SessionImage {
 
 /// An image that arrives, and how to reach whoever brings it.
 pub(crate) struct OpenRemote {
-    cache: Arc<RemoteCache>,
     arriving: Arc<Arriving>,
     /// What its server reads.
     pub(crate) parking: Arc<ParkingImage>,
-    fetcher: PathBuf,
+    place: FetcherPlace,
+    starter: OnceLock<Starter>,
     verity: Option<Verity>,
     described: Option<Descriptor>,
 }
@@ -106,10 +107,10 @@ impl OpenRemote {
         })?;
         let arriving = Arc::new(Arriving::open(&entry).map_err(failed)?);
         Ok(Self {
-            cache: Arc::new(cache),
+            place: FetcherPlace::new(Arc::new(cache), &remote.fetcher),
+            starter: OnceLock::new(),
             parking: Arc::new(ParkingImage::new(Arc::clone(&arriving)).map_err(failed)?),
             arriving,
-            fetcher: remote.fetcher.clone(),
             verity: image.verity,
             described: described(&entry),
         })
@@ -117,20 +118,27 @@ impl OpenRemote {
 
     /// A connection about this image to the fetcher. None if none runs.
     pub(crate) fn attach(&self) -> io::Result<Option<UnixStream>> {
-        brisk_remote::attach(self.cache.fd(), &self.arriving)
+        brisk_remote::attach(self.place.cache().fd(), &self.arriving)
+    }
+
+    /// Asks for a fetcher to be started.
+    pub(crate) fn start_fetcher(&self) {
+        if let Some(starter) = self.starter.get() {
+            starter.ask();
+        }
     }
 
     fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let files = self.arriving.files().map(AsRawFd::as_raw_fd);
         files
-            .chain([self.cache.fd().as_raw_fd()])
+            .chain([self.place.cache().fd().as_raw_fd()])
             .chain(self.parking.descriptors())
+            .chain(self.starter.get().map(Starter::fd))
     }
 
     /// The image, whose reads wait for what is absent.
     fn waiting(&self) -> WaitingImage {
-        let place = FetcherPlace::new(Arc::clone(&self.cache), &self.fetcher);
-        WaitingImage::new(Arc::clone(&self.arriving), place, || {})
+        WaitingImage::new(Arc::clone(&self.arriving), self.place.clone(), || {})
     }
 
     fn image(
@@ -272,6 +280,15 @@ impl OpenImage {
         Some(Arc::new(ArrivingSource::new(Arc::clone(&remote.parking))))
     }
 
+    /// Starts what its guardian needs to start a fetcher, which it may not do itself. To be called in the user's own namespaces.
+    pub(super) fn start_starter(&self, log: BorrowedFd<'_>) -> io::Result<()> {
+        if let Some(remote) = &self.remote {
+            // There is one already if a mount was tried in another way.
+            remote.starter.set(Starter::start(&remote.place, log)?).ok();
+        }
+        Ok(())
+    }
+
     /// Another handle on the same image.
     pub(crate) fn try_clone(&self) -> Result<Self, Cause> {
         let file = self.file.try_clone();
@@ -321,7 +338,7 @@ impl OpenImage {
     pub(super) fn add_to(&self, key: &mut Key) -> io::Result<()> {
         if let Some(remote) = &self.remote {
             // Its file changes as long as it arrives.
-            key.add(remote.cache.path().as_os_str().as_bytes());
+            key.add(remote.place.cache().path().as_os_str().as_bytes());
             key.add(remote.arriving.key().as_bytes());
             key.add_number(self.offset);
             key.add(

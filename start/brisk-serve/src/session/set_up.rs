@@ -127,6 +127,11 @@ fn build(
     };
     let (mut layer, layer_lock) = layer.unzip();
 
+    let starting = |e| Cause::io("start what starts the fetcher", e);
+    for image in &images {
+        image.start_starter(log.as_fd()).map_err(starting)?;
+    }
+
     // Only this function decides how an image becomes visible. If the system refuses user namespaces, it
     // returns `NO_NAMESPACES` before it has changed anything except the files of the session, which
     // the caller removes.

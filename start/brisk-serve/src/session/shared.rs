@@ -358,6 +358,8 @@ impl PendingMount {
             None,
         )
         .map_err(|e| Cause::io("make sockets", e))?;
+        let starting = failed("start what starts the fetcher");
+        self.image.start_starter(log.as_fd()).map_err(starting)?;
         let channel = self.mount()?;
         let place = SharedMountPoint::of(self.target.clone(), self.is_named());
         let mut kept = vec![

@@ -139,9 +139,13 @@ impl GuardedImage {
         }
     }
 
-    /// Gives the server another connection to the fetcher, because it may make none itself.
+    /// Gives the server another connection to the fetcher, because it may make none itself. If there is none, one is started, and
+    /// the server asks again.
     pub(super) fn connect_fetcher(&self) {
         let stream = self.source.attach();
+        if stream.is_none() {
+            self.source.start_fetcher();
+        }
         let stream: Vec<_> = stream.iter().map(AsFd::as_fd).collect();
         if let Some(server) = &self.servers.current {
             send_now(&server.socket, &[FETCHER], &stream).ok();
