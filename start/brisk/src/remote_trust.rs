@@ -12,27 +12,13 @@ use brisk_terminal::names::shown;
 
 use crate::trusted_keys::{SignedText, TrustedKeys};
 
-/// Who vouches for an image, and for what.
+/// What somebody vouches for of an image: nothing if only its server does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trust {
     /// The root hash that somebody vouches for.
     pub root: Option<String>,
     /// The serial number that a trusted key has signed.
     pub serial: Option<u64>,
-    /// The root hash that the server says, if nobody else vouches for it.
-    pub claimed_root: Option<String>,
-    pub vouched_by: VouchedBy,
-}
-
-/// Who vouches for an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VouchedBy {
-    /// The user, by a root hash in the URL.
-    Pin,
-    /// A trusted key.
-    Key,
-    /// The server.
-    Server,
 }
 
 /// Who vouches for the image at `url`, of which the server says `resolved`.
@@ -66,8 +52,6 @@ pub fn judge(
     Ok(Trust {
         root: None,
         serial: None,
-        claimed_root: found(resolved).and_then(|descriptor| descriptor.root_hash),
-        vouched_by: VouchedBy::Server,
     })
 }
 
@@ -88,8 +72,6 @@ fn by_pin(url: &RemoteUrl, resolved: &Resolved, pin: &str) -> anyhow::Result<Tru
         _ => Ok(Trust {
             root: Some(pin.to_owned()),
             serial: None,
-            claimed_root: None,
-            vouched_by: VouchedBy::Pin,
         }),
     }
 }
@@ -140,8 +122,6 @@ fn by_key(
     Ok(Trust {
         root: Some(root),
         serial: Some(signed.serial),
-        claimed_root: None,
-        vouched_by: VouchedBy::Key,
     })
 }
 
@@ -207,18 +187,8 @@ mod tests {
         }
     }
 
-    fn trust(root: Option<String>, serial: Option<u64>, claimed_root: Option<String>) -> Trust {
-        let vouched_by = match (&root, serial) {
-            (None, _) => VouchedBy::Server,
-            (Some(_), None) => VouchedBy::Pin,
-            (Some(_), Some(_)) => VouchedBy::Key,
-        };
-        Trust {
-            root,
-            serial,
-            claimed_root,
-            vouched_by,
-        }
+    fn trust(root: Option<String>, serial: Option<u64>) -> Trust {
+        Trust { root, serial }
     }
 
     fn judged(
@@ -249,8 +219,8 @@ mod tests {
             root()
         );
         let sound = || said(Some(descriptor().to_string()));
-        let by_pin = || Ok(trust(Some(root()), None, None));
-        let by_server = |claimed: Option<String>| Ok(trust(None, None, claimed));
+        let by_pin = || Ok(trust(Some(root()), None));
+        let by_server = || Ok(trust(None, None));
         for (url, resolved, insecure, expected) in [
             (&*pinned, sound(), false, by_pin()),
             (&pinned, said(None), false, by_pin()),
@@ -267,19 +237,19 @@ mod tests {
                 true,
                 Err(treeless),
             ),
-            (URL, sound(), false, by_server(Some(root()))),
-            (URL, said(None), false, by_server(None)),
-            (URL, said(Some("<html>".into())), false, by_server(None)),
+            (URL, sound(), false, by_server()),
+            (URL, said(None), false, by_server()),
+            (URL, said(Some("<html>".into())), false, by_server()),
             (
                 URL,
                 said(Some(without_tree().to_string())),
                 false,
-                by_server(None),
+                by_server(),
             ),
-            (NEAR, sound(), false, by_server(Some(root()))),
+            (NEAR, sound(), false, by_server()),
             (PLAIN, sound(), false, Err(plain.into())),
             (PLAIN, said(None), false, Err(plain.into())),
-            (PLAIN, sound(), true, by_server(Some(root()))),
+            (PLAIN, sound(), true, by_server()),
         ] {
             assert_eq!(
                 judged(url, &resolved, None, 0, insecure),
@@ -328,7 +298,7 @@ mod tests {
         );
         let no_signature = "https://a.example/app.img.remote.minisig: it is not a signature of minisign (Invalid encoding in \
                             minisign data); get another copy";
-        let by_key = || Ok(trust(Some(root()), Some(7), None));
+        let by_key = || Ok(trust(Some(root()), Some(7)));
         let with = |text: String, signature: &str| Resolved {
             signature: Some(signature.to_owned()),
             ..said(Some(text))
@@ -363,7 +333,7 @@ mod tests {
         }
         // A root hash in the URL decides alone.
         let pinned = format!("{URL}#sha256={}", root());
-        let by_pin = Ok(trust(Some(root()), None, None));
+        let by_pin = Ok(trust(Some(root()), None));
         assert_eq!(
             judged(&pinned, &said(None), Some(&trusted), 9, false),
             by_pin
