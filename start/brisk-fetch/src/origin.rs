@@ -53,7 +53,8 @@ impl Origin {
     pub fn new(directory: &Path) -> io::Result<Self> {
         let cache = Cache::open(directory, CacheOptions::new().limit(DOCUMENTS))
             .map_err(io::Error::other)?;
-        let named = Arc::new(Mutex::new(HashSet::new()));
+        // Who names a proxy means it, wherever it is.
+        let named = Arc::new(Mutex::new(proxies().collect()));
         let resolver = Arc::new(FarResolver {
             named: Arc::clone(&named),
         });
@@ -119,7 +120,7 @@ impl Origin {
         let request = request
             .body(reqwest::Body::from(""))
             .map_err(|e| e.to_string())?;
-        let response = self.client.send(request).await.map_err(|e| reasons(&e))?;
+        let response = self.client.send(request).await.map_err(|e| failed(&e))?;
         let status = response.status();
         match status.as_u16() {
             200 => {}
@@ -166,7 +167,7 @@ impl Origin {
         let request = request
             .body(reqwest::Body::from(""))
             .map_err(|e| e.to_string())?;
-        self.client.send(request).await.map_err(|e| reasons(&e))
+        self.client.send(request).await.map_err(|e| failed(&e))
     }
 }
 
@@ -200,6 +201,37 @@ async fn whole(mut body: CacheBody) -> Result<Vec<u8>, String> {
         }
     }
     Ok(bytes)
+}
+
+/// The hosts of the proxies that the environment names.
+fn proxies() -> impl Iterator<Item = String> {
+    ["http_proxy", "https_proxy", "all_proxy"]
+        .into_iter()
+        .flat_map(|name| [name.to_owned(), name.to_uppercase()])
+        .filter_map(|name| env::var(name).ok())
+        .filter_map(|proxy| host_of_proxy(&proxy))
+}
+
+/// The host of `http://user:password@host:port/`, of which all but the host may be missing.
+fn host_of_proxy(proxy: &str) -> Option<String> {
+    let rest = proxy.split_once("://").map_or(proxy, |(_, rest)| rest);
+    let authority = rest.split('/').next()?;
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    let host = host.split(':').next()?;
+    (!host.is_empty()).then(|| host.to_ascii_lowercase())
+}
+
+/// Why there is no answer, and what to do about it.
+fn failed(error: &dyn std::error::Error) -> String {
+    let why = reasons(error);
+    match why.contains("certificate") {
+        true => format!(
+            "{why}; if you trust who has signed the server's certificate, name the file with theirs in SSL_CERT_FILE"
+        ),
+        false => why,
+    }
 }
 
 /// An error with its reasons. The first repeats the URL, and the last says what happened.
@@ -244,5 +276,23 @@ impl Resolve for FarResolver {
             }
             Ok(Box::new(may.into_iter()) as Addrs)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_has_a_host() {
+        for (proxy, host) in [
+            ("http://Localhost:3128", "localhost"),
+            ("socks5://u:p@b.example:1080/", "b.example"),
+            ("c.example:8080", "c.example"),
+            ("d.example", "d.example"),
+        ] {
+            assert_eq!(host_of_proxy(proxy).as_deref(), Some(host), "{proxy}");
+        }
+        assert_eq!(host_of_proxy(""), None);
     }
 }
