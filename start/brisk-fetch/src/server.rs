@@ -299,6 +299,7 @@ impl Server {
             is_vouched: options.root.is_some(),
             root: options.root.clone(),
             used: now(),
+            asked: now(),
             ..About::default()
         };
         let (key, first) = match (&descriptor, &options.root) {

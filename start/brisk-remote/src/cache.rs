@@ -74,6 +74,12 @@ pub struct About {
     /// Whether the server has said since that it is another file. Before it is used again, the server is asked what it has.
     #[serde(default)]
     pub is_doubted: bool,
+    /// Why all of it was dropped, when it was there and not what it should be.
+    #[serde(default)]
+    pub fault: Option<String>,
+    /// When the server was last asked whether it has a newer image under this name, in seconds since 1970.
+    #[serde(default)]
+    pub asked: u64,
     /// Whether it stays until the user lets it go.
     pub is_pinned: bool,
     /// When it was last opened, in seconds since 1970.

@@ -284,12 +284,15 @@ impl RemoteArgs {
         }
         let mut entry = entry.clone();
         if entry.about.is_complete {
-            let is_old = now().saturating_sub(entry.about.used) > ASK_AGAIN;
+            let asks = url.pin().is_none() && asks_again(entry.about.asked, now());
             entry.about.used = now();
+            if asks {
+                entry.about.asked = now();
+            }
             // For who finds a part of it wrong.
             entry.about.options = self.options(root, background);
             entry.save()?;
-            if url.pin().is_none() && is_old {
+            if asks {
                 ask_beside(url, place);
             }
             return Ok(Some(entry));
@@ -338,6 +341,12 @@ fn is_doubtful(error: &anyhow::Error, url: &RemoteUrl, cache: &RemoteCache) -> b
     is_corrupt || entry.about.is_doubted
 }
 
+/// Whether a server that was asked at `asked` is asked again at `now`, in seconds. A clock that was put back asks.
+fn asks_again(asked: u64, now: u64) -> bool {
+    now.checked_sub(asked)
+        .is_none_or(|since| since >= ASK_AGAIN)
+}
+
 /// Asks whether there is a newer image, for the next start. Nobody waits for that.
 fn ask_beside(url: &RemoteUrl, place: &FetcherPlace) {
     use std::os::fd::{AsFd, AsRawFd};
@@ -379,4 +388,24 @@ pub fn whole_file(opened: &OpenedRemote) -> anyhow::Result<std::path::PathBuf> {
         verified.check_all(&Work::new())?;
     }
     Ok(opened.entry.image_path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However often it starts.
+    #[test]
+    fn a_server_is_asked_anew_at_most_once_a_minute() {
+        let mut asked = 0;
+        let asks = (1_000_000..1_000_600).step_by(7).filter(|now| {
+            let asks = asks_again(asked, *now);
+            asked = if asks { *now } else { asked };
+            asks
+        });
+        let times: Vec<u64> = asks.collect();
+        assert!(times.windows(2).all(|two| two[1] - two[0] >= ASK_AGAIN));
+        assert_eq!(times.len(), 10);
+        assert!(asks_again(2_000_000, 1_000_000));
+    }
 }
