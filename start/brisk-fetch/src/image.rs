@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::answer::{Judged, judge, validator_of};
 use crate::log::say;
 use crate::origin::{Origin, Part, next_piece};
+use crate::pace::{LEAST, LEAST_IN, Pace};
 
 /// The first and the longest pause after a request that failed. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -29,10 +30,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The longest pause that a server can ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
-/// A request that brings fewer bytes than this in this time is given up, and sent again.
-const LEAST: u64 = 16 << 10;
-const LEAST_IN: Duration = Duration::from_secs(10);
 
 /// The rest arrives when nobody has waited for so long.
 const IDLE: Duration = Duration::from_secs(2);
@@ -55,8 +52,9 @@ pub struct Image {
     presence: Presence,
     options: RefCell<OpenOptions>,
     schedule: RefCell<Schedule>,
-    /// When the last bytes came, or the first were wanted.
+    /// When there was progress last, or the first bytes were wanted.
     progress: Cell<Instant>,
+    pace: RefCell<Pace>,
     /// When a program last waited.
     waited: Cell<Instant>,
     /// Why nothing comes at the moment.
@@ -72,6 +70,8 @@ pub struct Image {
     brings_all: Cell<bool>,
     /// Bytes that may come now for what nobody waits for, if that is limited, and when that was counted.
     allowance: Cell<(f64, Instant)>,
+    /// Tells what waits for the limit that a program waits.
+    missed: Notify,
     work: Notify,
     news: watch::Sender<u64>,
     busy_since: Cell<Option<Instant>>,
@@ -119,6 +119,7 @@ impl Image {
             options: RefCell::new(options),
             schedule: RefCell::default(),
             progress: Cell::new(now),
+            pace: RefCell::new(Pace::new(now)),
             waited: Cell::new(now),
             problem: RefCell::default(),
             never: RefCell::default(),
@@ -127,6 +128,7 @@ impl Image {
             has_no_ranges: Cell::new(false),
             brings_all: Cell::new(false),
             allowance: Cell::new((0.0, now)),
+            missed: Notify::new(),
             work: Notify::new(),
             news: watch::Sender::new(0),
             busy_since: Cell::new(None),
@@ -236,6 +238,9 @@ impl Image {
             self.progress.set(Instant::now());
         }
         self.schedule.borrow_mut().want(class, bytes);
+        if class == Class::Miss {
+            self.missed.notify_waiters();
+        }
         self.work.notify_one();
     }
 
@@ -300,7 +305,9 @@ impl Image {
         let last = self.progress.get().max(since);
         let problem = self.problem.borrow();
         (last.elapsed() >= wait).then(|| {
-            let why = problem.as_deref().unwrap_or("the server sends nothing");
+            let why = problem
+                .as_deref()
+                .unwrap_or("the server sends nothing, or too slowly");
             format!("nothing has come for {} s: {why}", wait.as_secs())
         })
     }
@@ -394,8 +401,10 @@ impl Image {
 
     /// When the rest may be wanted. None if never, or if it is wanted already.
     fn idle_at(&self) -> Option<Instant> {
+        // What was whole and wrong does not come again and again by itself.
         if self.presence.is_complete()
             || self.never.borrow().is_some()
+            || self.entry.borrow().about.fault.is_some()
             || self.schedule.borrow().wants_before(Class::Rest)
         {
             return None;
@@ -479,8 +488,8 @@ impl Image {
 
     /// Sends a request, and writes what comes.
     async fn fetch(&self, id: u64, bytes: Range<u64>, class: Class) -> Result<(), Fault> {
-        if class > Class::Pack {
-            self.respect_limit(bytes.end - bytes.start).await;
+        if class > Class::Pack && !self.respect_limit(bytes.end - bytes.start).await {
+            return Ok(());
         }
         let (validator, url) = (self.validator(), self.url.borrow().clone());
         self.entry.borrow_mut().about.counts.requests += 1;
@@ -539,10 +548,11 @@ impl Image {
         }
     }
 
-    /// Waits until so many bytes may come for what nobody waits for.
-    async fn respect_limit(&self, bytes: u64) {
+    /// Waits until so many bytes may come for what nobody waits for. False if a program waits meanwhile: it may be for them, and for
+    /// what is sent to it there is no limit.
+    async fn respect_limit(&self, bytes: u64) -> bool {
         let Some(rate) = self.options.borrow().limit_rate.filter(|rate| *rate > 0) else {
-            return;
+            return true;
         };
         #[expect(
             clippy::cast_precision_loss,
@@ -552,8 +562,16 @@ impl Image {
         let (left, since) = self.allowance.get();
         let left = (left + since.elapsed().as_secs_f64() * rate).min(rate) - bytes;
         self.allowance.set((left, Instant::now()));
-        if left < 0.0 {
-            sleep(Duration::from_secs_f64(-left / rate)).await;
+        if left >= 0.0 {
+            return true;
+        }
+        tokio::select! {
+            () = sleep(Duration::from_secs_f64(-left / rate)) => true,
+            () = self.missed.notified() => {
+                let (left, since) = self.allowance.get();
+                self.allowance.set((left + bytes, since));
+                false
+            }
         }
     }
 
@@ -573,7 +591,8 @@ impl Image {
                 return Ok(());
             };
             if at >= end {
-                // A program waits for what follows, and another request brings that.
+                // All has come, or a program waits for what follows, and another request brings that.
+                self.note_progress();
                 return Ok(());
             }
             let piece = timeout(LEAST_IN, next_piece(&mut body)).await;
@@ -648,11 +667,17 @@ impl Image {
         self.write_map(&written).map_err(failed)?;
         unwritten.drain(..whole);
         // What has come and cannot be written is no progress.
+        if self.pace.borrow_mut().came(whole as u64, Instant::now()) {
+            self.note_progress();
+        }
+        self.news.send_modify(|n| *n += 1);
+        Ok(())
+    }
+
+    fn note_progress(&self) {
         self.progress.set(Instant::now());
         self.pause.set(FIRST_PAUSE);
         *self.problem.borrow_mut() = None;
-        self.news.send_modify(|n| *n += 1);
-        Ok(())
     }
 
     fn write_map(&self, bytes: &Range<u64>) -> io::Result<()> {
@@ -701,7 +726,10 @@ impl Image {
         }
         // What is complete is believed after a crash of the system.
         self.file.sync_data().map_err(failed)?;
-        self.entry.borrow_mut().about.is_complete = true;
+        {
+            let about = &mut self.entry.borrow_mut().about;
+            (about.is_complete, about.fault) = (true, None);
+        }
         self.save();
         // Those who read it have it open.
         if self.is_of(&self.entry.borrow()) {
@@ -720,6 +748,8 @@ impl Image {
         }
         *self.never.borrow_mut() = Some((Instant::now(), why.to_owned()));
         self.schedule.borrow_mut().drop_all();
+        self.entry.borrow_mut().about.fault = Some(why.to_owned());
+        self.save();
         Ok(())
     }
 }

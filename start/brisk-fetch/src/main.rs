@@ -10,6 +10,7 @@ mod image;
 mod log;
 mod netrc;
 mod origin;
+mod pace;
 mod server;
 mod supervisor;
 

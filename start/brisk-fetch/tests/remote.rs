@@ -2,12 +2,13 @@
 //! docs/reliability.md names its test. They mount images, so they need root.
 
 mod support;
+mod ways;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Child, Command, Stdio};
 
-use support::{Manner, Place, Server, await_that, files, text};
+use support::{Manner, Place, Server, await_that, contents, files, text};
 
 /// A place with a published image, and its server.
 fn published() -> (Place, Server, String) {
@@ -16,11 +17,6 @@ fn published() -> (Place, Server, String) {
     let server = Server::start(&place.path("www"));
     let url = format!("{}#sha256={root}", server.url("app.img"));
     (place, server, url)
-}
-
-fn contents(name: &str) -> Vec<u8> {
-    let file = files().into_iter().find(|(of, _)| of == name);
-    file.expect("one of them").1
 }
 
 /// Reads a file by another process.

@@ -1,7 +1,7 @@
 //! A web server that does what a test says, and the programs of brisk beside a cache of their own.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 /// How long a test waits for what takes milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,6 +35,9 @@ pub enum Manner {
     Silent,
     /// One bit of each answer is wrong.
     Flipped,
+    /// Sends a byte of the head, or of the body behind its first half, now and then.
+    DrippingHead,
+    DrippingBody,
     /// Hangs up at once.
     Down,
     /// Hangs up at once, whatever is asked for.
@@ -57,6 +63,8 @@ struct State {
 /// A web server.
 pub struct Server {
     pub address: SocketAddr,
+    /// None if it speaks no TLS.
+    pub authority: Option<String>,
     shared: Arc<Shared>,
 }
 
@@ -69,8 +77,17 @@ struct Shared {
 }
 
 impl Server {
-    /// Serves the files in `root`.
+    /// Serves the files in `root`. It is a proxy, too, which has itself all that it is asked for.
     pub fn start(root: &Path) -> Self {
+        Self::start_with(root, None)
+    }
+
+    /// The same by TLS, for this host. As a proxy it first speaks none, and makes a tunnel.
+    pub fn start_tls(root: &Path, host: &str) -> Self {
+        Self::start_with(root, Some(certified(host)))
+    }
+
+    fn start_with(root: &Path, tls: Option<(ServerConfig, String)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
@@ -85,14 +102,23 @@ impl Server {
             sent: AtomicU64::new(0),
         });
         let server = Arc::clone(&shared);
+        let (config, authority) = tls.unzip();
+        let config = config.map(Arc::new);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let server = Arc::clone(&server);
+                let (server, config) = (Arc::clone(&server), config.clone());
                 // A client that has gone is no fault.
-                thread::spawn(move || server.answer(&stream).ok());
+                thread::spawn(move || match config {
+                    Some(config) => server.answer_tls(stream, config).ok(),
+                    None => server.answer(stream).ok(),
+                });
             }
         });
-        Self { address, shared }
+        Self {
+            address,
+            authority,
+            shared,
+        }
     }
 
     pub fn url(&self, name: &str) -> String {
@@ -127,7 +153,28 @@ impl Server {
 }
 
 impl Shared {
-    fn answer(&self, stream: &TcpStream) -> std::io::Result<()> {
+    fn answer_tls(&self, mut stream: TcpStream, config: Arc<ServerConfig>) -> std::io::Result<()> {
+        let mut first = [0];
+        stream.peek(&mut first)?;
+        if first == *b"C" {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                stream.read_exact(&mut first)?;
+                head.push(first[0]);
+            }
+            let head = String::from_utf8_lossy(&head);
+            self.asked.lock().expect("alive").push(Asked {
+                path: head.split("\r\n").next().unwrap_or("").to_owned(),
+                range: None,
+                has_credentials: false,
+            });
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n")?;
+        }
+        let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
+        self.answer(StreamOwned::new(connection, stream))
+    }
+
+    fn answer(&self, stream: impl Read + Write) -> std::io::Result<()> {
         let mut lines = BufReader::new(stream);
         loop {
             let (mut path, mut range, mut has_credentials) = (String::new(), None, false);
@@ -153,7 +200,7 @@ impl Shared {
                 range: range.clone(),
                 has_credentials,
             });
-            self.reply(stream, &path, range.as_deref())?;
+            self.reply(lines.get_mut(), &path, range.as_deref())?;
         }
     }
 
@@ -177,12 +224,11 @@ impl Shared {
 
     fn reply(
         &self,
-        mut stream: &TcpStream,
+        stream: &mut (impl Read + Write),
         path: &str,
         range: Option<&str>,
     ) -> std::io::Result<()> {
         if self.state.lock().expect("alive").manner == Manner::Gone {
-            stream.shutdown(std::net::Shutdown::Both)?;
             return Err(std::io::ErrorKind::ConnectionReset.into());
         }
         if let Some(rest) = path.strip_prefix("/moved/") {
@@ -192,7 +238,12 @@ impl Shared {
                 "HTTP/1.1 302 Found\r\nLocation: {to}{rest}\r\nContent-Length: 0\r\n\r\n"
             );
         }
-        let Ok(bytes) = fs::read(self.root.join(path.trim_start_matches('/'))) else {
+        // A proxy is asked for whole URLs.
+        let of_url = path
+            .split_once("://")
+            .and_then(|(_, rest)| rest.split_once('/'));
+        let name = of_url.map_or(path.trim_start_matches('/'), |(_, name)| name);
+        let Ok(bytes) = fs::read(self.root.join(name)) else {
             return write!(
                 stream,
                 "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
@@ -221,7 +272,6 @@ impl Shared {
         );
         match manner {
             Manner::Down | Manner::Gone => {
-                stream.shutdown(std::net::Shutdown::Both)?;
                 return Err(std::io::ErrorKind::ConnectionReset.into());
             }
             Manner::Status(status, after) => {
@@ -241,6 +291,7 @@ impl Shared {
                 let middle = body.len() / 2;
                 body[middle] ^= 1;
             }
+            Manner::DrippingHead => return drip(stream),
             _ if range.is_none() => head = "HTTP/1.1 200 OK\r\n".into(),
             _ => {}
         }
@@ -249,17 +300,46 @@ impl Shared {
             "{head}ETag: {tag}\r\nContent-Length: {}\r\n\r\n",
             body.len()
         )?;
-        if manner == Manner::Short {
+        if matches!(manner, Manner::Short | Manner::DrippingBody) {
             body.truncate(body.len() / 2);
         }
         stream.write_all(&body)?;
         self.sent.fetch_add(body.len() as u64, Ordering::Relaxed);
-        if manner == Manner::Short {
-            stream.shutdown(std::net::Shutdown::Both)?;
-            return Err(std::io::ErrorKind::ConnectionReset.into());
+        match manner {
+            Manner::DrippingBody => drip(stream),
+            Manner::Short => Err(std::io::ErrorKind::ConnectionReset.into()),
+            _ => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// Sends a byte now and then, until the client has gone.
+fn drip(stream: &mut impl Write) -> std::io::Result<()> {
+    loop {
+        stream.write_all(b"H")?;
+        stream.flush()?;
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What a server needs to be this host, and the certificate of its authority.
+fn certified(host: &str) -> (ServerConfig, String) {
+    let mut authority = CertificateParams::new(Vec::new()).expect("no names");
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let own = KeyPair::generate().expect("a key");
+    let authority = CertifiedIssuer::self_signed(authority, own).expect("an authority");
+    let key = KeyPair::generate().expect("a key");
+    let certificate = CertificateParams::new([host.to_owned()]).expect("a name");
+    let certificate = certificate.signed_by(&key, &authority).expect("signed");
+    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("it has them")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .expect("they fit");
+    (config, authority.pem())
 }
 
 fn parse(range: &str, len: usize) -> (usize, usize) {
@@ -275,6 +355,8 @@ fn parse(range: &str, len: usize) -> (usize, usize) {
 /// Directories of a test, and the programs of brisk that use them.
 pub struct Place {
     pub directory: tempfile::TempDir,
+    /// What its programs have in their environment besides.
+    pub variables: Vec<(&'static str, String)>,
 }
 
 impl Place {
@@ -283,7 +365,10 @@ impl Place {
         for name in ["cache", "run", "www", "home", "mnt"] {
             fs::create_dir(directory.path().join(name)).expect("room");
         }
-        Self { directory }
+        Self {
+            directory,
+            variables: Vec::new(),
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -298,10 +383,11 @@ impl Place {
             .env("XDG_CACHE_HOME", self.path("cache"))
             .env("XDG_RUNTIME_DIR", self.path("run"))
             .env("HOME", self.path("home"))
-            .env_remove("http_proxy")
-            .env_remove("https_proxy")
-            .env_remove("HTTPS_PROXY")
             .env_remove("SSL_CERT_FILE");
+        for name in ["http_proxy", "https_proxy", "no_proxy", "all_proxy"] {
+            command.env_remove(name).env_remove(name.to_uppercase());
+        }
+        command.envs(self.variables.iter().cloned());
         command
     }
 
@@ -383,6 +469,12 @@ impl Drop for Place {
                 .ok();
         }
     }
+}
+
+/// The bytes of a file of the image.
+pub fn contents(name: &str) -> Vec<u8> {
+    let file = files().into_iter().find(|(of, _)| of == name);
+    file.expect("one of them").1
 }
 
 /// The files of the image: one that compresses, and others that do not.

@@ -321,6 +321,9 @@ fn status(entry: &Entry, json: bool) -> anyhow::Result<Answer> {
             ),
         )?,
     }
+    if let Some(fault) = &about.fault {
+        fields.add("fault", fault)?;
+    }
     fields.add(
         "kept",
         format_args!("{} on the disk", BinaryBytes(entry.stored())),

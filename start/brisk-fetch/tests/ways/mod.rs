@@ -1,0 +1,155 @@
+//! What lies between a program and a server: TLS, proxies, slowness and limits.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::support::{Manner, Place, Server, await_that, contents, text};
+use crate::{is_whole, mounted, published, reader};
+
+#[test]
+fn a_server_is_believed_if_its_certificate_is() {
+    let place = Place::new();
+    let root = place.publish();
+    let server = Server::start_tls(&place.path("www"), "localhost");
+    let authority = place.path("authority.pem");
+    fs::write(
+        &authority,
+        server.authority.as_ref().expect("it speaks TLS"),
+    )
+    .expect("room");
+    let believed = ("SSL_CERT_FILE", text(&authority));
+    let port = server.address.port();
+    for (host, variables, is_believed) in [
+        ("localhost", vec![], false),
+        ("127.0.0.1", vec![believed.clone()], false),
+        ("localhost", vec![believed.clone()], true),
+    ] {
+        // The environment of the first program decides for the fetcher.
+        let mut place = Place::new();
+        place.variables = variables;
+        let url = format!("https://{host}:{port}/app.img#sha256={root}");
+        if is_believed {
+            assert!(place.done(&["cat", &url, "data/1"]) == contents("data/1"));
+        } else {
+            let message = place.fails(&["cat", &url, "data/1"]);
+            assert!(message.contains("SSL_CERT_FILE"), "{host}: {message}");
+        }
+    }
+}
+
+#[test]
+fn proxies_are_asked_unless_the_host_is_named_in_no_proxy() {
+    let files = Place::new();
+    let root = files.publish();
+    let (www, pin) = (files.path("www"), format!("#sha256={root}"));
+    let plain = Server::start(&www);
+    let mut place = Place::new();
+    // By name, which leads to this machine.
+    let proxy = format!("http://localhost:{}", plain.address.port());
+    place.variables = vec![("HTTP_PROXY", proxy)];
+    let url = format!("http://app.example/app.img{pin}");
+    assert!(place.done(&["cat", &url, "data/1"]) == contents("data/1"));
+    let asked = plain.asked();
+    let through = |asked: &crate::support::Asked| asked.path.starts_with("http://app.example/");
+    assert!(asked.iter().all(through), "{asked:?}");
+
+    let tls = Server::start_tls(&www, "app.example");
+    let authority = files.path("authority.pem");
+    fs::write(&authority, tls.authority.as_ref().expect("it speaks TLS")).expect("room");
+    let mut place = Place::new();
+    place.variables = vec![
+        ("HTTPS_PROXY", format!("http://{}", tls.address)),
+        ("SSL_CERT_FILE", text(&authority)),
+    ];
+    let url = format!("https://app.example/app.img{pin}");
+    assert!(place.done(&["cat", &url, "data/2"]) == contents("data/2"));
+    let asked = tls.asked();
+    let tunnel = "CONNECT app.example:443 HTTP/1.1";
+    assert!(asked.iter().any(|asked| asked.path == tunnel), "{asked:?}");
+
+    let mut place = Place::new();
+    place.variables = vec![
+        ("HTTP_PROXY", "http://127.0.0.1:1".into()),
+        ("NO_PROXY", "127.0.0.1".into()),
+    ];
+    let url = format!("{}{pin}", plain.url("app.img"));
+    assert!(place.done(&["cat", &url, "data/3"]) == contents("data/3"));
+}
+
+#[test]
+fn answers_that_drip_keep_no_other_read_and_end_with_the_wait() {
+    for manner in [Manner::DrippingHead, Manner::DrippingBody] {
+        let (place, server, url) = published();
+        let mnt = mounted(&place, &url);
+        server.behave_for(manner, 5);
+        let asked = server.asked().len();
+        let mut waiting: Vec<_> = (0..5)
+            .map(|number| reader(&mnt.join(format!("data/{}", 7 * number + 1))))
+            .collect();
+        await_that("they ask", || server.asked().len() >= asked + 5);
+        assert!(fs::read(mnt.join("data/39")).expect("it arrives") == contents("data/39"));
+        for reader in &mut waiting {
+            assert!(reader.try_wait().expect("ours").is_none(), "{manner:?}");
+            reader.kill().expect("it waits");
+        }
+        place.done(&["umount", &text(&mnt)]);
+
+        let (place, server, url) = published();
+        server.behave(manner);
+        let message = place.fails(&["cat", &url, "data/1", "--wait", "1s"]);
+        assert!(message.contains("for 1 s"), "{manner:?}: {message}");
+    }
+}
+
+#[test]
+fn a_limit_holds_for_what_nobody_waits_for() {
+    // A byte a second lets nothing come by itself.
+    let (place, _server, url) = published();
+    let options = ["--background", "full", "--limit-rate", "1"];
+    for name in ["data/0", "data/1", "data/35"] {
+        let mut read = place.brisk(&["cat", &url, name]);
+        let output = read.args(options).output().expect("brisk is built");
+        assert!(output.stdout == contents(name), "{name}");
+    }
+    assert!(!is_whole(&place));
+
+    // 6 MB, of which the first second's come at once.
+    let (place, _server, url) = published();
+    let begun = Instant::now();
+    let options = ["--background", "full", "--limit-rate", "2M"];
+    let mut read = place.brisk(&["cat", &url, "etc/text"]);
+    let output = read.args(options).output().expect("brisk is built");
+    assert!(output.stdout == contents("etc/text"));
+    await_that("the rest comes", || is_whole(&place));
+    assert!(begun.elapsed() > Duration::from_secs(1));
+}
+
+/// Nobody vouches for the image but its server, and what that says does not fit together.
+#[test]
+fn a_whole_that_has_another_digest_is_dropped_and_the_user_is_told() {
+    let (place, server, _) = published();
+    let said = place.path("www/app.img.remote");
+    let honest = fs::read_to_string(&said).expect("published");
+    let lines = honest
+        .lines()
+        .filter_map(|line| match line.split_once(' ') {
+            Some(("root-hash" | "hash-tree", _)) => None,
+            Some(("sha256", _)) => Some(format!("sha256 {}\n", "ab".repeat(32))),
+            _ => Some(format!("{line}\n")),
+        });
+    fs::write(&said, lines.collect::<String>()).expect("room");
+    let url = server.url("app.img");
+    let message = place.fails(&["remote", "fetch", &url, "-q"]);
+    assert!(message.contains("not what its publisher says"), "{message}");
+    assert!(!is_whole(&place));
+    let status = String::from_utf8(place.done(&["remote", "status", &url])).expect("text");
+    assert!(status.contains("it was dropped from the cache"), "{status}");
+    // It does not come again and again by itself.
+    let sent = server.sent();
+    let len = fs::metadata(place.path("www/app.img"))
+        .expect("published")
+        .len();
+    assert!(sent < len + len / 2, "{sent} of {len}");
+    fs::write(&said, &honest).expect("room");
+    assert!(place.done(&["cat", &url, "data/1", "--refresh"]) == contents("data/1"));
+}
