@@ -540,8 +540,14 @@ impl Image {
         format!("{why}; the next start asks the server anew what it has")
     }
 
+    /// The server was asked what it has, and says the same. Whether that is so, the next request shows.
+    pub fn believe(&self) {
+        self.set_doubt(false);
+        *self.never.borrow_mut() = None;
+    }
+
     /// Whether the server is asked again what it has, before the image is used again.
-    pub fn set_doubt(&self, is_doubted: bool) {
+    fn set_doubt(&self, is_doubted: bool) {
         if self.entry.borrow().about.is_doubted != is_doubted {
             self.entry.borrow_mut().about.is_doubted = is_doubted;
             self.save();

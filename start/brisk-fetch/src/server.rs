@@ -342,7 +342,7 @@ impl Server {
         }
         let image = self.image(&key, url, &options)?;
         if anew {
-            image.set_doubt(false);
+            image.believe();
         }
         if let Some(descriptor) = &descriptor {
             image.plan(descriptor);
