@@ -177,7 +177,7 @@ impl RemoteArgs {
             ..self.clone()
         };
         let entry = match asks {
-            true => any.entry(url, &place, None, None)?,
+            true => any.entry(url, &place, None, None, false)?,
             false => place
                 .cache()
                 .known(url)?
