@@ -23,6 +23,7 @@ use crate::answer::{Judged, judge, validator_of};
 use crate::log::say;
 use crate::origin::{Origin, Part, next_piece};
 use crate::pace::{LEAST, LEAST_IN, Pace};
+use crate::sums;
 
 /// The first and the longest pause after a request that failed. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -79,6 +80,7 @@ pub struct Image {
     /// What comes before the rest, in order, when that is wanted: the files of which the hot pack has pages.
     opened: RefCell<Vec<Range<u64>>>,
     keeps_account: Cell<bool>,
+    is_restoring: Cell<bool>,
     /// What was here and wrong, and has not come again.
     renewed: RefCell<Vec<Range<u64>>>,
 }
@@ -94,6 +96,7 @@ impl Image {
         // Who reads it keeps it in the cache, and not who brings it.
         let file = open_own(&entry.image_path(), false)?;
         let presence = Presence::nothing(entry.about.len);
+        let mut before = None;
         let map = match entry.about.is_complete {
             true => {
                 presence.set(&(0..entry.about.len));
@@ -101,7 +104,7 @@ impl Image {
             }
             false => {
                 let map = open_own(&entry.map_path(), false)?;
-                take_map(&map, &entry.about, &presence)?;
+                before = take_map(&map, &entry.about, &presence)?;
                 Some(map)
             }
         };
@@ -135,12 +138,17 @@ impl Image {
             is_checked: Cell::new(false),
             opened: RefCell::default(),
             keeps_account: Cell::new(false),
+            is_restoring: Cell::new(false),
             renewed: RefCell::default(),
         });
         image.settle_url();
         if !image.is_complete() {
             image.save();
             image.start();
+        }
+        if let Some(before) = before {
+            image.is_restoring.set(true);
+            spawn_local(Rc::clone(&image).restore(before));
         }
         Ok(image)
     }
@@ -150,6 +158,39 @@ impl Image {
         spawn_local(Rc::clone(self).pump());
         if !self.keeps_account.replace(true) {
             spawn_local(Rc::clone(self).keep_account());
+        }
+    }
+
+    /// Takes of what was there `before` another boot what the disk has got. Nothing is asked for before that is known.
+    async fn restore(self: Rc<Self>, before: Presence) {
+        self.take_right(&before).await;
+        self.is_restoring.set(false);
+        self.work.notify_one();
+    }
+
+    async fn take_right(&self, before: &Presence) {
+        let len = self.presence.len();
+        for chunk in sums::chunks(&(0..len), len) {
+            if !before.has(&chunk) || self.presence.has(&chunk) {
+                continue;
+            }
+            let map = self.map.borrow().as_ref().map(File::try_clone);
+            let (Ok(file), Some(Ok(map))) = (self.file.try_clone(), map) else {
+                return;
+            };
+            let asked = chunk.clone();
+            let right = move || sums::is_right(&file, &map, &asked, len);
+            if tokio::task::spawn_blocking(right)
+                .await
+                .is_ok_and(|is_right| is_right)
+            {
+                self.presence.set(&chunk);
+                if let Err(e) = self.write_map(&chunk) {
+                    say!("{}: the map cannot be written: {e}", self.url.borrow());
+                }
+                self.note_progress();
+                self.news.send_modify(|n| *n += 1);
+            }
         }
     }
 
@@ -417,7 +458,8 @@ impl Image {
     }
 
     fn start_requests(self: &Rc<Self>) {
-        if Instant::now() < self.not_before.get() || self.never.borrow().is_some() {
+        let is_early = Instant::now() < self.not_before.get() || self.is_restoring.get();
+        if is_early || self.never.borrow().is_some() {
             return;
         }
         if self.idle_at().is_some_and(|at| at <= Instant::now()) {
@@ -670,6 +712,11 @@ impl Image {
         self.file.write_all_at(bytes, start).map_err(failed)?;
         let written = start..start + whole as u64;
         self.presence.set(&written);
+        if let Some(map) = &*self.map.borrow()
+            && self.entry.borrow().about.root.is_none()
+        {
+            sums::note(&self.file, map, &self.presence, &written).map_err(failed)?;
+        }
         self.write_map(&written).map_err(failed)?;
         unwritten.drain(..whole);
         // What has come and cannot be written is no progress.
@@ -784,17 +831,19 @@ fn sha256_of(file: &File, len: u64) -> io::Result<String> {
     Ok(digits(&hasher.finalize()))
 }
 
-/// Takes what a map says is there.
-fn take_map(map: &File, about: &About, presence: &Presence) -> io::Result<()> {
-    // After a crash of the system, the map may say of bytes that they are there which the disk never got. A hash tree tells, and
-    // without one they are fetched again.
-    if about.root.is_none() && about.boot != boot() {
-        return map.set_len(0);
-    }
+/// Takes what a map says is there. After another boot it is in doubt without a hash tree, and returned.
+fn take_map(map: &File, about: &About, presence: &Presence) -> io::Result<Option<Presence>> {
     let mut bytes = vec![0; usize::try_from(Presence::map_len(about.len)).unwrap_or(0)];
     let read = read_up_to(map, &mut bytes)?;
-    presence.take_map(0, bytes.get(..read).unwrap_or(&[]));
-    Ok(())
+    let bits = bytes.get(..read).unwrap_or(&[]);
+    if about.root.is_some() || about.boot == boot() {
+        presence.take_map(0, bits);
+        return Ok(None);
+    }
+    let before = Presence::nothing(about.len);
+    before.take_map(0, bits);
+    map.write_all_at(&vec![0; read], 0)?;
+    Ok(Some(before))
 }
 
 fn read_up_to(file: &File, buf: &mut [u8]) -> io::Result<usize> {

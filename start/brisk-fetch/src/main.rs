@@ -12,6 +12,7 @@ mod netrc;
 mod origin;
 mod pace;
 mod server;
+mod sums;
 mod supervisor;
 
 use std::env;

@@ -616,6 +616,41 @@ fn a_torn_block_of_the_cache_is_fetched_again() {
     drop(server);
 }
 
+/// Without a root hash, checksums tell. The disk lacks some of what the map has, and it is another boot.
+#[test]
+fn what_the_disk_did_not_get_before_another_boot_is_fetched_again() {
+    let (place, server, _) = published();
+    let said = place.path("www/app.img.remote");
+    let honest = fs::read_to_string(&said).expect("published");
+    let is_of_tree = |line: &&str| line.starts_with("root-hash") || line.starts_with("hash-tree");
+    let lines = honest.lines().filter(|line| !is_of_tree(line));
+    fs::write(
+        &said,
+        lines.map(|line| format!("{line}\n")).collect::<String>(),
+    )
+    .expect("room");
+    let url = server.url("app.img");
+    let names = ["data/0", "data/1", "data/2", "data/3"];
+    let read_all = || {
+        for name in names {
+            let read = place.done(&["cat", &url, name, "--background", "never"]);
+            assert!(read == contents(name), "{name}");
+        }
+    };
+    read_all();
+    let first = server.sent();
+    kill_fetchers(&place);
+    damage(&place, "data/1");
+    let images = fs::read_dir(place.path("cache/brisk/remote/images")).expect("there");
+    let about = images.flatten().next().expect("one").path().join("about");
+    let text = fs::read_to_string(&about).expect("there");
+    let (before, after) = text.split_once("\"boot\":\"").expect("a boot");
+    fs::write(&about, format!("{before}\"boot\":\"x{after}")).expect("room");
+    read_all();
+    let again = server.sent() - first;
+    assert!(again > 0 && again < first / 2, "{again} of {first}");
+}
+
 #[test]
 fn a_cache_that_is_deleted_or_full_is_said_and_nobody_hangs() {
     let (place, server, url) = published();

@@ -7,7 +7,7 @@
 //! remote/http/             what servers said about names: a cache of brisk-http
 //! remote/names/SHA256      which entry a URL had last (JSON)
 //! remote/images/KEY/image  the bytes that have arrived, in a sparse file
-//! remote/images/KEY/map    which of them have: a bit for each 4096 bytes. Gone when all have
+//! remote/images/KEY/map    which of them have: a bit for each 4096 bytes. Gone when all have. Without a root hash, checksums follow
 //! remote/images/KEY/about  where they come from, and what that has cost (JSON)
 //! remote/images/KEY/remote, remote.minisig   what its publisher says of it
 //! ```
