@@ -80,6 +80,8 @@ pub struct Image {
     /// What comes before the rest, in order, when that is wanted: the files of which the hot pack has pages.
     opened: RefCell<Vec<Range<u64>>>,
     keeps_account: Cell<bool>,
+    /// The rest is wanted, and need not be wanted again.
+    wants_rest: Cell<bool>,
     is_restoring: Cell<bool>,
     /// What was here and wrong, and has not come again.
     renewed: RefCell<Vec<Range<u64>>>,
@@ -138,6 +140,7 @@ impl Image {
             is_checked: Cell::new(false),
             opened: RefCell::default(),
             keeps_account: Cell::new(false),
+            wants_rest: Cell::new(false),
             is_restoring: Cell::new(false),
             renewed: RefCell::default(),
         });
@@ -289,6 +292,7 @@ impl Image {
     pub fn renew(self: &Rc<Self>, bytes: Range<u64>) {
         let bytes = self.presence.whole_units(&bytes);
         self.presence.clear(&bytes);
+        self.wants_rest.set(false);
         let written = match self.is_complete() {
             true => self.arrive_again(),
             false => self.write_map(&bytes),
@@ -443,7 +447,8 @@ impl Image {
     /// When the rest may be wanted. None if never, or if it is wanted already.
     fn idle_at(&self) -> Option<Instant> {
         // What was whole and wrong does not come again and again by itself.
-        if self.presence.is_complete()
+        if self.wants_rest.get()
+            || self.presence.is_complete()
             || self.never.borrow().is_some()
             || self.entry.borrow().about.fault.is_some()
             || self.schedule.borrow().wants_before(Class::Rest)
@@ -463,6 +468,7 @@ impl Image {
             return;
         }
         if self.idle_at().is_some_and(|at| at <= Instant::now()) {
+            self.wants_rest.set(true);
             let mut schedule = self.schedule.borrow_mut();
             for bytes in self.opened.borrow_mut().drain(..) {
                 schedule.want(Class::Opened, bytes);
@@ -521,7 +527,7 @@ impl Image {
             }
             Err(Fault::Never(why)) => {
                 *self.never.borrow_mut() = Some((Instant::now(), why));
-                self.schedule.borrow_mut().drop_all();
+                self.want_nothing();
             }
         }
         self.work.notify_one();
@@ -594,6 +600,11 @@ impl Image {
             self.entry.borrow_mut().about.is_doubted = is_doubted;
             self.save();
         }
+    }
+
+    fn want_nothing(&self) {
+        self.schedule.borrow_mut().drop_all();
+        self.wants_rest.set(false);
     }
 
     /// Waits until so many bytes may come for what nobody waits for. False if a program waits meanwhile: it may be for them, and for
@@ -800,7 +811,7 @@ impl Image {
             map.set_len(0)?;
         }
         *self.never.borrow_mut() = Some((Instant::now(), why.to_owned()));
-        self.schedule.borrow_mut().drop_all();
+        self.want_nothing();
         self.entry.borrow_mut().about.fault = Some(why.to_owned());
         self.save();
         Ok(())

@@ -101,6 +101,34 @@ fn answers_that_drip_keep_no_other_read_and_end_with_the_wait() {
     }
 }
 
+/// Waiting costs nothing.
+#[test]
+fn a_fetcher_whose_rest_is_limited_sleeps() {
+    let (place, _server, url) = published();
+    let options = ["--background", "full", "--limit-rate", "1"];
+    let mut read = place.brisk(&["cat", &url, "etc/text"]);
+    let output = read.args(options).output().expect("brisk is built");
+    assert!(output.stdout == contents("etc/text"));
+    let woken = || -> u64 {
+        let pids = place.fetchers().into_iter();
+        let counts = pids.map(|pid| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status"));
+            let status = status.expect("it runs");
+            let mut words = status.split_whitespace();
+            words.find(|word| *word == "voluntary_ctxt_switches:");
+            words
+                .next()
+                .and_then(|count| count.parse::<u64>().ok())
+                .expect("a number")
+        });
+        counts.sum()
+    };
+    let before = woken();
+    std::thread::sleep(Duration::from_secs(1));
+    // A slow machine wakes it less often.
+    assert!(woken() - before < 100);
+}
+
 #[test]
 fn a_limit_holds_for_what_nobody_waits_for() {
     // A byte a second lets nothing come by itself.
