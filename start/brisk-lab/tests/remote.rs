@@ -76,7 +76,12 @@ fn ended(stage: &Stage, arguments: &[&str]) -> (u32, Output) {
 #[test]
 fn a_download_takes_the_time_of_the_line() {
     on_stage(0, |stage| {
-        let (lab, output) = ended(stage, &["--json"]);
+        // A rival that downloads everything, too.
+        let rival = format!(
+            "sh -c 'curl --noproxy \"*\" -sS --fail -o \"$2/app.img\" \"$0/app.img\" && mount --bind {} \"$1\"'",
+            stage.path("tree").display()
+        );
+        let (lab, output) = ended(stage, &["--json", "--rival", &rival]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let results: Value = serde_json::from_slice(&output.stdout).unwrap();
         let kept = fs::read_to_string(stage.path("out/remote.json")).unwrap();
@@ -89,16 +94,19 @@ fn a_download_takes_the_time_of_the_line() {
         for (name, size) in [
             ("download the image", &settings["image_bytes"]),
             ("download and unpack the tree", &settings["archive_bytes"]),
+            ("rival 1", &settings["image_bytes"]),
         ] {
             let (run, bytes) = (run(name), size.as_f64().unwrap());
             assert!(run["to_client_bytes"].as_f64().unwrap() > bytes, "{run}");
             assert!(run["to_server_bytes"].as_f64().unwrap() > 0.0, "{run}");
+            assert_eq!(run["answered_requests"], 1, "{run}");
             // The connection and the request take two round trips.
             let least = bytes * 8.0 / 20e6 + 0.080;
             assert!(run["seconds"].as_f64().unwrap() >= least, "{run}");
         }
         // Nobody needs the network for what is here.
         assert_eq!(run("local image")["to_client_bytes"], 0);
+        assert_eq!(run("local image")["answered_requests"], 0);
         assert_nothing_left(stage, lab);
     });
 }

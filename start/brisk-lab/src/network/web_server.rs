@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +17,8 @@ const STARTING: Duration = Duration::from_secs(60);
 /// A running nginx. It ends when this value is dropped.
 pub struct WebServer {
     process: Child,
+    /// Has one line for each answer.
+    answered: PathBuf,
 }
 
 /// What nginx is to do, in directories below its own. Everything may be readable for root alone, so it stays root.
@@ -27,7 +29,8 @@ worker_processes 1;
 pid pid;
 events { worker_connections 256; }
 http {
-    access_log off;
+    log_format answered .;
+    access_log answered answered;
     sendfile on;
     tcp_nopush on;
     client_body_temp_path client_body;
@@ -64,7 +67,18 @@ impl WebServer {
             .process_group(0)
             .spawn()
             .context("cannot start nginx, which serves the image; install nginx")?;
-        Ok(Self { process })
+        Ok(Self {
+            process,
+            answered: place.join("answered"),
+        })
+    }
+
+    /// How many requests it has answered so far.
+    pub fn answered(&self) -> Result<u64> {
+        let answered = fs::read(&self.answered)
+            .with_context(|| format!("cannot read {}", self.answered.display()))?;
+        let lines = answered.iter().filter(|byte| **byte == b'\n').count();
+        Ok(u64::try_from(lines)?)
     }
 
     /// Waits until a client with this process's network can connect to this address.

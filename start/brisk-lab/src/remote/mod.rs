@@ -2,8 +2,8 @@
 How long a program takes to start from an image on a server: `brisk lab remote`.
 
 A [`RemoteLab`] makes a [`Network`] of two hosts, starts a web server on one of them, and starts the program on the other:
-after a download of the image, after a download of the same tree as tar.zst, and by `brisk run URL`. The ways take turns
-in random order. Before each run nothing of the image is on the client: no file, no session, no page in memory. The files of the
+after a download of the image, after a download of the same tree as tar.zst, by `brisk run URL`, and after other commands have
+mounted the tree. The ways take turns in random order. Before each run nothing of the image is on the client: no file, no session, no page in memory. The files of the
 server are in memory, as those of a busy server are.
 */
 
@@ -34,6 +34,7 @@ use super::read_ahead::ReadAhead;
 use super::reclaim;
 use super::stage::{Stage, work_off};
 use super::undo::{Undo, undoing};
+use super::x_server::XServer;
 use results::{Counted, RemoteRun, RemoteSettings, Way};
 
 pub use results::RemoteResults;
@@ -58,6 +59,8 @@ pub struct RemoteLab {
     pub program: Program,
     /// The same program with other inputs.
     pub inputs: Vec<Words>,
+    /// Commands that mount the tree in another way than brisk.
+    pub rivals: Vec<Words>,
     pub line: Line,
     pub runs: u32,
     /// How often to measure the ways that download everything first.
@@ -85,6 +88,9 @@ struct Measuring<'a> {
     app: App,
     stage: Stage,
     network: Network,
+    server: WebServer,
+    /// Where programs show their windows, if the spec wants a display. It runs on the client, and ends with all that runs there.
+    x_server: Option<XServer>,
     undo: &'a mut Undo,
     results: RemoteResults,
     /// The files that the server shows.
@@ -164,6 +170,7 @@ impl RemoteLab {
                 archive_bytes: fs::metadata(&archive)?.len(),
                 command: app.command.shown(),
                 inputs: self.inputs.iter().map(Words::shown).collect(),
+                rivals: self.rivals.iter().map(Words::shown).collect(),
                 ready: app.ready.clone(),
                 runs: self.runs,
                 download_runs: self.download_runs,
@@ -184,6 +191,8 @@ impl RemoteLab {
             app,
             stage,
             network,
+            server,
+            x_server: None,
             undo,
             results,
             image: image.clone(),
@@ -241,6 +250,7 @@ impl Measuring<'_> {
     fn run(&mut self) -> Result<()> {
         // The other ways follow one of these.
         let mut ways = vec![Way::DownloadImage, Way::DownloadTree];
+        ways.extend((0..self.lab.rivals.len()).map(Way::Rival));
         let help = self.stage.brisk(&["remote", "list", "--help"]).output();
         match help.context("cannot start brisk")?.status.success() {
             true => {
@@ -286,6 +296,7 @@ impl Measuring<'_> {
                 self.start(Way::Local, None, image.into())
             }
             Way::DownloadTree => self.start_unpacked(),
+            Way::Rival(number) => self.start_mounted(number),
             Way::Input(number) => {
                 let other = App {
                     command: self.lab.inputs[number].clone(),
@@ -317,6 +328,8 @@ impl Measuring<'_> {
     /// Makes the client as if it had never seen the image.
     fn empty_client(&mut self) -> Result<()> {
         self.end_brisk()?;
+        // What rivals have mounted.
+        self.stage.uncover(&self.client)?;
         let emptied = || {
             fs::remove_dir_all(&self.client)?;
             fs::create_dir_all(self.cache())?;
@@ -330,14 +343,23 @@ impl Measuring<'_> {
         self.client.join("cache")
     }
 
-    /// Ends the sessions of the client, and then all its processes.
-    fn end_brisk(&self) -> Result<()> {
+    /// Ends the sessions of the client, and then all its processes. If the program needs a display, it has a new one then.
+    fn end_brisk(&mut self) -> Result<()> {
         let mut restore = Command::new(std::env::current_exe()?);
         restore
             .arg("restore")
             .env("XDG_RUNTIME_DIR", self.undo.runtime());
         output_of(restore.stdin(Stdio::null()))?;
-        self.network.client.end_processes()
+        if let Some(server) = self.x_server.take() {
+            server.end(self.undo)?;
+        }
+        self.network.client.end_processes()?;
+        if self.app.display {
+            let server = self.x_server.insert(XServer::start(self.undo)?);
+            let name = server.name.clone();
+            self.app.env.insert("DISPLAY".to_owned(), name);
+        }
+        Ok(())
     }
 
     /// Takes everything that a run reads out of memory, but not what the server shows.
@@ -348,16 +370,26 @@ impl Measuring<'_> {
         add_files(&self.client, &mut files)
             .with_context(|| format!("cannot list {}", self.client.display()))?;
         self.lab.chill.prove(files.iter().map(PathBuf::as_path))?;
-        let served = match way {
-            Way::DownloadTree => {
-                self.stage.read_chroot(&self.app, &Start::Directory)?;
-                &self.archive
+        if let Way::DownloadTree | Way::Rival(_) = way {
+            self.stage.read_chroot(&self.app, &Start::Directory)?;
+        }
+        let mut served = Vec::new();
+        match way {
+            Way::DownloadTree => served.push(self.archive.clone()),
+            Way::Local | Way::Offline => {}
+            Way::DownloadImage | Way::Url | Way::Input(_) | Way::Again => {
+                served.push(self.image.clone());
             }
-            Way::Local | Way::Offline => return Ok(()),
-            Way::DownloadImage | Way::Url | Way::Input(_) | Way::Again => &self.image,
-        };
-        let read = File::open(served).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
-        read.with_context(|| format!("cannot read {}", served.display()))?;
+            Way::Rival(_) => {
+                let shown = self.image.parent().unwrap_or(Path::new("/"));
+                add_files(shown, &mut served)
+                    .with_context(|| format!("cannot list {}", shown.display()))?;
+            }
+        }
+        for file in &served {
+            let read = File::open(file).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
+            read.with_context(|| format!("cannot read {}", file.display()))?;
+        }
         Ok(())
     }
 
@@ -399,15 +431,37 @@ impl Measuring<'_> {
         self.timed(Way::DownloadTree, false, |measuring, clock| {
             work_off(&mut download, measuring.undo)?;
             measuring.app.make_places(measuring.undo)?;
-            let Measuring {
-                stage, app, undo, ..
-            } = measuring;
-            stage.set_up(app, &Start::Directory, undo)?;
-            let launch = stage.launch(app, &Start::Directory, None, &app.command);
-            let time = program::time(launch, app, clock, undo);
-            stage.tear_down(undo)?;
-            time
+            measuring.start_in_tree(clock)
         })
+    }
+
+    /// Starts the program from its directory, where a rival mounts the tree before.
+    fn start_mounted(&mut self, number: usize) -> Result<()> {
+        let Words { program, arguments } = &self.lab.rivals[number];
+        let files = self.client.join("files");
+        fs::create_dir(&files).with_context(|| format!("cannot make {}", files.display()))?;
+        let mut mount = Command::new(program);
+        mount
+            .args(arguments)
+            .arg(format!("http://{}/image", Network::ADDRESS.ip()))
+            .arg(&self.app.tree)
+            .arg(&files);
+        self.timed(Way::Rival(number), false, |measuring, clock| {
+            work_off(&mut mount, measuring.undo)?;
+            measuring.start_in_tree(clock)
+        })
+    }
+
+    /// Starts the program from its directory.
+    fn start_in_tree(&mut self, clock: Instant) -> Result<Duration> {
+        let Self {
+            stage, app, undo, ..
+        } = self;
+        stage.set_up(app, &Start::Directory, undo)?;
+        let launch = stage.launch(app, &Start::Directory, None, &app.command);
+        let time = program::time(launch, app, clock, undo);
+        stage.tear_down(undo)?;
+        time
     }
 
     /// Makes one run, and keeps what it took.
@@ -419,9 +473,10 @@ impl Measuring<'_> {
     ) -> Result<()> {
         self.stage.prepare_home(&self.app)?;
         self.chill(way)?;
-        let before = self.network.relay.carried()?;
+        let (before, answered) = (self.network.relay.carried()?, self.server.answered()?);
         let time = run(self, Instant::now())?;
         let carried = self.network.relay.carried()?.since(before);
+        let answered_requests = self.server.answered()?.saturating_sub(answered);
         let counted = match is_url {
             true => Some(self.counted()?),
             false => None,
@@ -438,6 +493,7 @@ impl Measuring<'_> {
             place: self.place,
             seconds,
             carried,
+            answered_requests,
             counted,
         });
         Ok(())

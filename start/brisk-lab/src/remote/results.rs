@@ -28,6 +28,8 @@ pub enum Way {
     Again,
     /// Everything is there, and the network is not.
     Offline,
+    /// Another command, of this number from 0, mounts the tree from the server.
+    Rival(usize),
 }
 
 impl fmt::Display for Way {
@@ -40,6 +42,7 @@ impl fmt::Display for Way {
             Self::Input(number) => write!(f, "brisk run URL, input {}", number + 1),
             Self::Again => write!(f, "brisk run URL, again"),
             Self::Offline => write!(f, "brisk run URL, offline"),
+            Self::Rival(number) => write!(f, "rival {}", number + 1),
         }
     }
 }
@@ -76,6 +79,8 @@ pub struct RemoteSettings {
     pub command: Vec<String>,
     /// The other commands, which start the same program with other inputs.
     pub inputs: Vec<Vec<String>>,
+    /// The commands that mount the tree in another way than brisk.
+    pub rivals: Vec<Vec<String>>,
     pub ready: String,
     pub runs: u32,
     pub download_runs: u32,
@@ -100,6 +105,8 @@ pub struct RemoteRun {
     /// What the relay did in that time.
     #[serde(flatten)]
     pub carried: Carried,
+    /// How many requests the server has answered in that time. One that still runs is not among them.
+    pub answered_requests: u64,
     /// What brisk counted of the image then. None if the run asked brisk for no URL.
     pub counted: Option<Counted>,
 }
@@ -158,6 +165,9 @@ impl RemoteResults {
         for (number, input) in settings.inputs.iter().enumerate() {
             text += &format!("\nInput {}: {}\n", number + 1, input.join(" "));
         }
+        for (number, rival) in settings.rivals.iter().enumerate() {
+            text += &format!("\nRival {}: {}\n", number + 1, rival.join(" "));
+        }
         for LeftOut { what, reason } in &self.missing {
             text += &format!("\nNot measured: {what}: {reason}\n");
         }
@@ -193,7 +203,10 @@ impl RemoteResults {
                 let carried = &run.carried;
                 Some((carried.dropped_packets + carried.lost_packets) as f64)
             }),
-            counted(|counted| counted.requests),
+            cell(0, &|run| {
+                let asked = run.counted.as_ref().map(|counted| counted.requests);
+                Some(asked.unwrap_or(run.answered_requests) as f64)
+            }),
             counted(|counted| counted.waits),
             cell(2, &|run| Some(run.carried.relay_seconds)),
         ]

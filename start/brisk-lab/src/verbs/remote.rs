@@ -26,11 +26,12 @@ the image on one host. On the other, these ways take turns, in random order:\n\n
   brisk run URL                 nothing of the image is on the client\n  \
   brisk run URL, input N        the same, with another input than the command\n  \
   brisk run URL, again          what the first run has fetched is on the disk\n  \
-  brisk run URL, offline        the image is complete, and the line is cut\n\n\
+  brisk run URL, offline        the image is complete, and the line is cut\n  \
+  rival N                       the command of --rival, then the program from the directory that it has mounted\n\n\
 Before each run, no session runs, and no file of brisk, of the image or of the tree is in the client's memory. The files \
-of the server are in memory. The clock runs from before the download until the program has ended, or is ready. For each \
-run the lab counts bytes in both directions, dropped packets and the processor time of the line, and for brisk run URL the \
-requests and how often the program waited for the network, as brisk remote list says.\n\n\
+of the server are in memory. The clock runs from before the download or the mount until the program has ended, or is ready. For each \
+run the lab counts bytes in both directions, dropped packets, the processor time of the line and the requests that the server has \
+answered, and for brisk run URL all requests and how often the program waited for the network, as brisk remote list says.\n\n\
 OUT/remote.json has every run. Needs root, curl, ip (iproute2), nginx, tar, zstd and /dev/net/tun.\n\n\
 Examples:\n  \
   brisk lab remote app.img --rtt 50ms --rate 100mbit -- bin/app --version\n  \
@@ -72,6 +73,11 @@ pub struct Args {
     /// Another command of the same program, in one argument with the quotes of a shell. May be given more than once.
     #[arg(long, value_name = "CMD")]
     input: Vec<String>,
+
+    /// A command that mounts the tree in another way, in one argument with the quotes of a shell. The lab adds the URL of the
+    /// image's directory, the mount point, and an empty directory for the command's own files. May be given more than once.
+    #[arg(long, value_name = "CMD")]
+    rival: Vec<String>,
 
     /// When a launch is ready: exit, line:TEXT, window or window:TITLE. [default: exit]
     #[arg(long, value_name = "WHAT", value_parser = readiness)]
@@ -129,10 +135,15 @@ fn rate(text: &str) -> anyhow::Result<u64> {
     parsed.context("allowed is a whole number with its unit, such as 500kbit, 100mbit or 1gbit")
 }
 
-fn input(text: &str) -> anyhow::Result<Words> {
-    let words = shlex::split(text).and_then(Words::new);
-    words
-        .with_context(|| format!("--input: found {text}, allowed is a command as a shell takes it"))
+/// The commands of an option.
+fn commands(option: &str, texts: &[String]) -> anyhow::Result<Vec<Words>> {
+    let of = |text: &String| {
+        let words = shlex::split(text).and_then(Words::new);
+        words.with_context(|| {
+            format!("{option}: found {text}, allowed is a command as a shell takes it")
+        })
+    };
+    texts.iter().map(of).collect()
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
@@ -140,12 +151,6 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let program = match (&args.app, Words::new(args.command.clone())) {
         (Some(spec), _) => {
             let app = App::open(spec, args.trees.as_deref())?;
-            if app.display {
-                bail!(
-                    "{}, field display: found true, allowed is false",
-                    spec.display()
-                );
-            }
             inputs.clone_from(&app.train);
             Program::Spec(Box::new(app))
         }
@@ -157,13 +162,12 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             bail!("there is nothing to launch: name a spec with --app, or a command after --")
         }
     };
-    for text in &args.input {
-        inputs.push(input(text)?);
-    }
+    inputs.extend(commands("--input", &args.input)?);
     let lab = RemoteLab {
         image: args.image.clone(),
         program,
         inputs,
+        rivals: commands("--rival", &args.rival)?,
         line: Line::new(args.rtt, args.rate, args.loss)?,
         runs: args.runs,
         download_runs: args.download_runs,
@@ -210,9 +214,10 @@ mod tests {
         ] {
             assert_eq!(time(text).ok(), expected, "{text}");
         }
-        let words = input("bin/app 'a b' c").unwrap();
-        assert_eq!(words.shown(), ["bin/app", "a b", "c"]);
-        assert!(input("bin/app 'a b").is_err());
-        assert!(input("").is_err());
+        let commands = |text: &str| commands("--input", &[text.to_owned()]);
+        let words = commands("bin/app 'a b' c").unwrap();
+        assert_eq!(words[0].shown(), ["bin/app", "a b", "c"]);
+        assert!(commands("bin/app 'a b").is_err());
+        assert!(commands("").is_err());
     }
 }
