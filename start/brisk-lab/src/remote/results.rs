@@ -118,6 +118,7 @@ pub struct Counted {
     pub is_complete: bool,
     /// Bytes that came from the network.
     pub network_bytes: u64,
+    /// As far as the fetcher has written its counters.
     pub requests: u64,
     /// How often the program waited for the network, and how long in total.
     pub waits: u64,
@@ -189,11 +190,6 @@ impl RemoteResults {
             let Spread { median, min, max } = spread;
             format!("{median:.3} ({min:.3}-{max:.3})")
         });
-        let counted = |value: fn(&Counted) -> u64| {
-            cell(0, &|run: &RemoteRun| {
-                run.counted.as_ref().map(|counted| value(counted) as f64)
-            })
-        };
         [
             way.to_string(),
             seconds,
@@ -203,11 +199,11 @@ impl RemoteResults {
                 let carried = &run.carried;
                 Some((carried.dropped_packets + carried.lost_packets) as f64)
             }),
+            cell(0, &|run| Some(run.answered_requests as f64)),
             cell(0, &|run| {
-                let asked = run.counted.as_ref().map(|counted| counted.requests);
-                Some(asked.unwrap_or(run.answered_requests) as f64)
+                let counted = run.counted.as_ref();
+                counted.map(|counted| counted.waits as f64)
             }),
-            counted(|counted| counted.waits),
             cell(2, &|run| Some(run.carried.relay_seconds)),
         ]
     }

@@ -31,7 +31,7 @@ the image on one host. On the other, these ways take turns, in random order:\n\n
 Before each run, no session runs, and no file of brisk, of the image or of the tree is in the client's memory. The files \
 of the server are in memory. The clock runs from before the download or the mount until the program has ended, or is ready. For each \
 run the lab counts bytes in both directions, dropped packets, the processor time of the line and the requests that the server has \
-answered, and for brisk run URL all requests and how often the program waited for the network, as brisk remote list says.\n\n\
+answered, and for brisk run URL how often the program waited for the network, as brisk remote list says.\n\n\
 OUT/remote.json has every run. Needs root, curl, ip (iproute2), nginx, tar, zstd and /dev/net/tun.\n\n\
 Examples:\n  \
   brisk lab remote app.img --rtt 50ms --rate 100mbit -- bin/app --version\n  \
