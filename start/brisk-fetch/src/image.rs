@@ -722,6 +722,8 @@ impl Image {
         let bytes = unwritten.get(..whole).unwrap_or(&[]);
         self.file.write_all_at(bytes, start).map_err(failed)?;
         let written = start..start + whole as u64;
+        // A server without ranges may send the same again and again, and break off before what is wanted.
+        let is_new = !self.presence.has(&written);
         self.presence.set(&written);
         if let Some(map) = &*self.map.borrow()
             && self.entry.borrow().about.root.is_none()
@@ -731,7 +733,7 @@ impl Image {
         self.write_map(&written).map_err(failed)?;
         unwritten.drain(..whole);
         // What has come and cannot be written is no progress.
-        if self.pace.borrow_mut().came(whole as u64, Instant::now()) {
+        if is_new && self.pace.borrow_mut().came(whole as u64, Instant::now()) {
             self.note_progress();
         }
         self.news.send_modify(|n| *n += 1);

@@ -18,6 +18,7 @@ use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, IF_RANGE, RANG
 use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use tokio::time::timeout;
 
 use crate::netrc;
 
@@ -105,6 +106,17 @@ impl Origin {
     ///
     /// Why there is no answer.
     pub async fn document(
+        &self,
+        url: &RemoteUrl,
+        suffix: &str,
+        refresh: bool,
+    ) -> Result<Document, String> {
+        // It is small, so one that drips is given up.
+        let asked = timeout(SILENCE, self.ask_document(url, suffix, refresh)).await;
+        asked.unwrap_or_else(|_| Err(format!("{} is too slow", url.host())))
+    }
+
+    async fn ask_document(
         &self,
         url: &RemoteUrl,
         suffix: &str,

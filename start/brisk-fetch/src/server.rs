@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use brisk_http::CacheBody;
 use brisk_remote::{
-    About, Ask, Class, Descriptor, Entry, MOST_LINE, OpenOptions, Opened, RemoteCache, RemoteUrl,
-    Resolved, Tell, is_digest, key_of_root, key_of_url, now, parse_line,
+    About, Ask, Class, Descriptor, Entry, MOST_IMAGE, MOST_LINE, OpenOptions, Opened, RemoteCache,
+    RemoteUrl, Resolved, Tell, is_digest, key_of_root, key_of_url, now, parse_line,
 };
 use http::Response;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -324,6 +324,12 @@ impl Server {
                 }
             }
         };
+        if about.len > MOST_IMAGE {
+            return Err(format!(
+                "{url}: the server says that the image has {} bytes, allowed are {MOST_IMAGE}",
+                about.len
+            ));
+        }
         self.make_room();
         let entry = self.entry(&key, &about, anew)?;
         // A whole image needs nothing that is said of another one.

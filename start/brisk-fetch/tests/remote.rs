@@ -185,6 +185,7 @@ fn what_does_not_pass_is_said() {
             "when the image was begun; the next start asks the server anew",
         ),
         (Manner::Gzip, "Content-Encoding: gzip"),
+        (Manner::HalfOfWhole, "nothing has come for 1 s"),
         (Manner::Silent, "nothing has come for 1 s"),
         (Manner::Down, "nothing has come for 1 s"),
         (Manner::Flipped, "the verity tree says"),
@@ -197,7 +198,7 @@ fn what_does_not_pass_is_said() {
         } else {
             "60s"
         };
-        let message = place.fails(&["cat", &url, "data/1", "--wait", wait]);
+        let message = place.fails(&["cat", &url, "data/39", "--wait", wait]);
         assert!(message.contains(said), "{manner:?}: {message}");
     }
 }
@@ -238,6 +239,12 @@ fn a_server_that_has_lied_about_a_named_image_is_asked_anew() {
     let read = place.done(&["cat", &url, "data/1", "--background", "never"]);
     assert!(read == contents("data/1"));
     place.done(&["remote", "forget", &url]);
+
+    // What is known of the parts of such a file would fill the memory.
+    fs::write(&said, with("file-bytes", &(1_u64 << 42).to_string())).expect("room");
+    let message = place.fails(&["cat", &url, "data/1"]);
+    assert!(message.contains("allowed are 1099511627776"), "{message}");
+    fs::write(&said, &honest).expect("room");
 
     // A digest is compared when all is here, and the root hash decides.
     fs::write(&said, with("sha256", &"ab".repeat(32))).expect("room");

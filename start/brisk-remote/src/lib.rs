@@ -64,7 +64,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use fetcher::{Fetcher, FetcherPlace, Lines, SOCKET, attach, connect};
 pub use hex::{digits, is_digest};
 pub use parking_image::{Arrival, Arrivals, ParkingImage};
-pub use presence::{Presence, UNIT};
+pub use presence::{MOST_IMAGE, Presence, UNIT};
 pub use protocol::{
     Ask, Background, MOST_LINE, OpenOptions, Opened, Resolved, Tell, WAIT, parse_line, write_line,
 };

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of a unit, of which a bit says whether it is there. A block of a hash tree is one unit.
 pub const UNIT: u64 = 4096;
 
+/// The most bytes of an image that arrives. Whatever a server says, what is known of its parts fits into 32 MiB.
+pub const MOST_IMAGE: u64 = 1 << 40;
+
 /// One bit for each unit of a file: whether its bytes are there.
 ///
 /// Threads can share one value. A bit that is set says that the bytes were written before.

@@ -24,6 +24,8 @@ pub enum Manner {
     Status(u16, Option<&'static str>),
     /// The whole file, whatever was asked for.
     Whole,
+    /// The same, and breaks off in the middle.
+    HalfOfWhole,
     /// Breaks off in the middle.
     Short,
     /// Says that the file has other length.
@@ -282,7 +284,7 @@ impl Shared {
                     "HTTP/1.1 {status} No\r\n{after}Content-Length: 0\r\n\r\n"
                 );
             }
-            Manner::Whole => {
+            Manner::Whole | Manner::HalfOfWhole => {
                 head = "HTTP/1.1 200 OK\r\n".into();
                 body = bytes;
             }
@@ -300,14 +302,15 @@ impl Shared {
             "{head}ETag: {tag}\r\nContent-Length: {}\r\n\r\n",
             body.len()
         )?;
-        if matches!(manner, Manner::Short | Manner::DrippingBody) {
+        let breaks_off = matches!(manner, Manner::Short | Manner::HalfOfWhole);
+        if breaks_off || manner == Manner::DrippingBody {
             body.truncate(body.len() / 2);
         }
         stream.write_all(&body)?;
         self.sent.fetch_add(body.len() as u64, Ordering::Relaxed);
         match manner {
             Manner::DrippingBody => drip(stream),
-            Manner::Short => Err(std::io::ErrorKind::ConnectionReset.into()),
+            _ if breaks_off => Err(std::io::ErrorKind::ConnectionReset.into()),
             _ => Ok(()),
         }
     }
