@@ -497,9 +497,9 @@ fn a_session_starts_another_fetcher_for_what_waits() {
         let read = read_of(cat);
         assert!(read == contents(name));
     }
-    place.done(&["umount", &text(&mnt)]);
 
     // In namespaces, which the fetcher must not keep.
+    let (place, _server, url) = published();
     let mut run = place.brisk(&["run", &url, "--linger", "0", "--background", "never"]);
     run.args(["--", "/bin/sh", "-c", "read line; cat $BRISK_TREE/data/20"]);
     run.stdin(Stdio::piped()).stdout(Stdio::piped());
