@@ -99,13 +99,15 @@ impl Image {
         let file = open_own(&entry.image_path(), false)?;
         let presence = Presence::nothing(entry.about.len);
         let mut before = None;
-        let map = match entry.about.is_complete {
-            true => {
+        let map = match open_own(&entry.map_path(), false) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && entry.about.is_complete => {
                 presence.set(&(0..entry.about.len));
                 None
             }
-            false => {
-                let map = open_own(&entry.map_path(), false)?;
+            map => {
+                // A program may have noted its use while a wrong part was taken out of a whole image.
+                entry.about.is_complete = false;
+                let map = map?;
                 before = take_map(&map, &entry.about, &presence)?;
                 Some(map)
             }

@@ -316,6 +316,14 @@ fn a_wrong_block_of_a_whole_image_is_fetched_once_more() {
     server.behave(Manner::Sound);
     assert!(place.done(&["cat", &url, "data/3"]) == contents("data/3"));
     await_that("it is whole again", || is_whole(&place));
+    // What its map says counts more than that it is whole.
+    kill_fetchers(&place);
+    let images = fs::read_dir(place.path("cache/brisk/remote/images")).expect("there");
+    let entry = images.flatten().next().expect("one").path();
+    fs::write(entry.join("map"), b"").expect("room");
+    assert!(place.done(&["cat", &url, "data/3"]) == contents("data/3"));
+    place.done(&["remote", "fetch", &url, "-q"]);
+    assert!(!entry.join("map").exists());
     // Of what does not fit to its digest, each block is compared with the root hash.
     damage(&place, "data/4");
     place.done(&["remote", "fetch", &url, "-q"]);

@@ -144,6 +144,12 @@ impl Arriving {
         self.renewing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether `bytes` are asked for again already, and have not come.
+    pub(crate) fn is_renewing(&self, bytes: &Range<u64>) -> bool {
+        let is_in = |wrong: &Range<u64>| wrong.start <= bytes.start && bytes.end <= wrong.end;
+        self.renewing().iter().any(is_in)
+    }
+
     /// Forgets that `bytes` are there, until [`has_come`](Self::has_come) says that they are there anew.
     pub(crate) fn forget(&self, bytes: &Range<u64>) {
         let bytes = self.presence.whole_units(bytes);

@@ -645,6 +645,27 @@ mod tests {
     }
 
     #[test]
+    fn reads_that_find_the_same_block_wrong_at_once_ask_for_it_once() {
+        use brisk_io::ByteSource;
+        let (_dir, cache) = cache();
+        let mut entry = cache.make("a", &about("a", 1)).expect("room");
+        fs::remove_file(entry.map_path()).expect("ours");
+        entry.about.is_complete = true;
+        entry.save().expect("room");
+        let arriving = std::sync::Arc::new(crate::Arriving::open(&entry).expect("all is there"));
+        let image = crate::ParkingImage::new(std::sync::Arc::clone(&arriving)).expect("a pipe");
+        for _ in 0..3 {
+            for _ in 0..5 {
+                assert!(image.read_again(&(5..100)));
+                assert!(arriving.first_absent(&(0..9)).expect("no map").is_some());
+            }
+            arriving.has_come(&(0..8192));
+            assert!(arriving.first_absent(&(0..9)).expect("no map").is_none());
+        }
+        assert!(!image.read_again(&(5..100)));
+    }
+
+    #[test]
     fn no_name_leads_out_of_the_cache() {
         let (dir, cache) = cache();
         fs::write(dir.path().join("about"), "{}").expect("room");

@@ -166,16 +166,20 @@ impl ByteSource for ParkingImage {
         let bytes = self.arriving.whole_units(bytes);
         {
             let mut asks = self.asks.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.arriving.is_renewing(&bytes) {
+                return true;
+            }
             if !may_renew(&asks.renewed, &bytes) {
                 return false;
             }
+            // With the lock, so that one of two reads asks.
+            self.arriving.forget(&bytes);
             asks.renewed.push(bytes.clone());
             asks.unsent.push(Ask::Renew {
                 start: bytes.start,
                 end: bytes.end,
             });
         }
-        self.arriving.forget(&bytes);
         self.wake_up();
         true
     }

@@ -195,6 +195,9 @@ impl ByteSource for WaitingImage {
     fn read_again(&self, bytes: &Range<u64>) -> bool {
         let bytes = self.arriving.whole_units(bytes);
         let mut state = self.lock();
+        if self.arriving.is_renewing(&bytes) {
+            return true;
+        }
         if !may_renew(&state.renewed, &bytes) {
             return false;
         }
