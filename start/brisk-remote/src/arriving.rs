@@ -88,6 +88,11 @@ impl Arriving {
         std::iter::once(&self.image).chain(&self.map)
     }
 
+    /// Whether all of it was here when this was opened.
+    pub fn is_whole(&self) -> bool {
+        self.map.is_none()
+    }
+
     /// Bytes of the file.
     pub fn len(&self) -> u64 {
         self.presence.len()

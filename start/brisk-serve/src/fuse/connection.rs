@@ -91,11 +91,15 @@ impl FuseConnection {
     /// `Unsupported` if the kernel is older than Linux 5.4. `Io` if `channel` belongs to no mount, or if INIT
     /// was answered before.
     pub fn establish(channel: OwnedFd, options: &ServeOptions) -> Result<Self> {
-        let background = match options.arriving {
-            Some(_) => (MAX_ARRIVING, MAX_ARRIVING),
-            None => (MAX_BACKGROUND, CONGESTED),
+        let arrives = options
+            .arriving
+            .as_ref()
+            .is_some_and(|source| !source.image.arriving().is_whole());
+        let reading = Reading {
+            is_recorded: options.exact_recorder().is_some(),
+            arrives,
         };
-        let agreed = init(&channel, options.exact_recorder().is_some(), background)
+        let agreed = init(&channel, reading)
             .map_err(|cause| Error::new(Action::Serve, cause))?;
         let mut channels = vec![channel];
         while channels.len() <= options.threads {
@@ -241,12 +245,16 @@ pub fn mount_data(channel: BorrowedFd<'_>, uid: u32, gid: u32) -> String {
     )
 }
 
+/// How the kernel is to read.
+struct Reading {
+    /// Only what the program asks for, in its order.
+    is_recorded: bool,
+    /// Not all of the image is here.
+    arrives: bool,
+}
+
 /// Reads INIT, answers it, and returns the flags of the answer.
-fn init(
-    device: &dyn Device,
-    recorded: bool,
-    (max_background, congestion_threshold): (u16, u16),
-) -> Result<u64, Cause> {
+fn init(device: &dyn Device, reading: Reading) -> Result<u64, Cause> {
     let channel = Channel(device);
     let io = |e| Cause::io("agree with the kernel on the FUSE protocol", e);
     let mut buf = vec![0; REQUEST];
@@ -271,17 +279,24 @@ fn init(
         let (flags2, _) = u32::read_from_prefix(rest).map_err(|_| io(Errno::PROTO))?;
         offered |= u64::from(flags2) << 32;
     }
-    let wanted = if recorded {
-        WANTED & !UNRECORDED
-    } else {
-        WANTED
+    let wanted = match reading.is_recorded {
+        true => WANTED & !UNRECORDED,
+        false => WANTED,
+    };
+    let (max_background, congestion_threshold) = match reading.arrives {
+        true => (MAX_ARRIVING, MAX_ARRIVING),
+        false => (MAX_BACKGROUND, CONGESTED),
     };
     let agreed = offered & wanted;
     let out = InitOut {
         major: MAJOR,
         minor: MINOR,
-        // With 0, each READ asks only for what the program asked for.
-        max_readahead: if recorded { 0 } else { init.max_readahead },
+        // With 0, each READ asks only for what the program asked for. In an image that arrives, a page that is here would else
+        // wait for the absent ones around it.
+        max_readahead: match reading.is_recorded || reading.arrives {
+            true => 0,
+            false => init.max_readahead,
+        },
         // These are the two halves, so nothing is lost.
         flags: (agreed & u64::from(u32::MAX)) as u32,
         flags2: (agreed >> 32) as u32,
