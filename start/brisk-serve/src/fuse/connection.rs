@@ -99,8 +99,7 @@ impl FuseConnection {
             is_recorded: options.exact_recorder().is_some(),
             arrives,
         };
-        let agreed = init(&channel, reading)
-            .map_err(|cause| Error::new(Action::Serve, cause))?;
+        let agreed = init(&channel, reading).map_err(|cause| Error::new(Action::Serve, cause))?;
         let mut channels = vec![channel];
         while channels.len() <= options.threads {
             match clone_fuse_channel(channels[0].as_fd()) {
