@@ -16,6 +16,7 @@ use brisk_image::{
 use support::{Random, noise, run, text};
 
 const BOTH: [Prefer; 2] = [Prefer::Speed, Prefer::Size];
+const ALL: [Prefer; 3] = [Prefer::Speed, Prefer::Size, Prefer::Remote];
 
 /// The files of the tree: path, and contents.
 fn files() -> Vec<(&'static str, Vec<u8>)> {
@@ -472,7 +473,7 @@ fn a_pack_behind_a_program_that_carries_the_image_is_found() {
 #[test]
 fn the_same_at_any_number_of_threads() {
     let sandbox = Sandbox::new();
-    for prefer in [Prefer::Speed, Prefer::Size, Prefer::Remote] {
+    for prefer in ALL {
         let bytes = [1, 4].map(|threads| {
             let writer = HotPackWriter::new()
                 .prefer(prefer)
@@ -507,7 +508,7 @@ fn packs_are_what_they_were() {
             .time(1_700_000_000),
         "plain.img",
     );
-    let sums = BOTH.map(|prefer| {
+    let sums = ALL.map(|prefer| {
         sandbox.hot(&Origin::image(&image), prefer, "hot");
         let sum = blake3::hash(&fs::read(sandbox.path("hot")).unwrap());
         format!("{} {}", prefer.name(), sum.to_hex())

@@ -15,8 +15,8 @@
 //! hash-tree 46018560
 //! ```
 //!
-//! The lines `root-hash`, `hot-frames`, `hot-neighbours` and `hash-tree` may be missing. The numbers are bytes of the file. They only say what to ask
-//! for first: what is wrong in them costs time, and no byte is believed because of them.
+//! The lines `root-hash`, `hot-frames`, `hot-neighbours` and `hash-tree` may be missing. The numbers are bytes of the file. They only
+//! say what to ask for first: what is wrong in them costs time, and no byte is believed because of them.
 
 use std::fmt;
 use std::ops::Range;

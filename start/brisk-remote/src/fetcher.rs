@@ -65,6 +65,11 @@ impl FetcherPlace {
         }
     }
 
+    /// What to start if none runs.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// The cache.
     pub fn cache(&self) -> &Arc<RemoteCache> {
         &self.cache

@@ -112,21 +112,20 @@ impl RemoteArgs {
         background: Option<Background>,
     ) -> anyhow::Result<OpenedRemote> {
         let url = RemoteUrl::parse(name)?;
-        let cache = Arc::new(RemoteCache::of_user()?);
-        let program = beside(FETCH).context("cannot find brisk's own file")?;
-        let place = FetcherPlace::new(Arc::clone(&cache), &program);
+        let place = place()?;
+        let cache = place.cache();
         let open = |anew| -> anyhow::Result<_> {
             let entry = self.entry(&url, &place, trusted, background, anew)?;
             let opened = open_entry(&url, &entry, &place, options)?;
             Ok((entry, opened))
         };
-        let opened = open(false).or_else(|e| match is_doubtful(&e, &url, &cache) {
+        let opened = open(false).or_else(|e| match is_doubtful(&e, &url, cache) {
             // A server may have said what was not so.
             true => open(true),
             false => Err(e),
         });
         let (entry, (image, source)) = opened?;
-        let remote = RemoteImage::new(cache.path(), &*entry.key, program);
+        let remote = RemoteImage::new(cache.path(), &*entry.key, place.program());
         Ok(OpenedRemote {
             image,
             remote,
@@ -168,9 +167,7 @@ impl RemoteArgs {
 
     /// `asks`: the server is asked, if nothing is known of it.
     fn open_list(&self, url: &RemoteUrl, asks: bool) -> anyhow::Result<RemoteList> {
-        let cache = Arc::new(RemoteCache::of_user()?);
-        let program = beside(FETCH).context("cannot find brisk's own file")?;
-        let place = FetcherPlace::new(cache, &program);
+        let place = place()?;
         let any = Self {
             insecure: true,
             background: Some(When::Never),
@@ -300,6 +297,13 @@ impl RemoteArgs {
         Fetcher::at(place)?.open(url, &resolved, &self.options(root, background), false)?;
         Ok(Some(entry))
     }
+}
+
+/// Where the user's fetcher is, or can be started.
+fn place() -> anyhow::Result<FetcherPlace> {
+    let cache = Arc::new(RemoteCache::of_user()?);
+    let program = beside(FETCH).context("cannot find brisk's own file")?;
+    Ok(FetcherPlace::new(cache, &program))
 }
 
 /// Opens what is here of an image, and waits for what is not.

@@ -310,3 +310,60 @@ fn init(device: &dyn Device, reading: Reading) -> Result<u64, Cause> {
     channel.reply(unique, &out).map_err(io)?;
     Ok(agreed)
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::{read, write};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::fuse::wire::{InHeader, OutHeader};
+
+    #[test]
+    fn the_kernel_reads_ahead_unless_it_would_ask_for_more_than_a_program_waits_for() {
+        const AHEAD: u32 = 128 << 10;
+        let header = InHeader {
+            len: u32::try_from(size_of::<InHeader>() + size_of::<InitIn>()).expect("small"),
+            opcode: op::INIT,
+            unique: 2,
+            nodeid: 0,
+            uid: 0,
+            gid: 0,
+            pid: 0,
+            total_extlen: 0,
+            padding: 0,
+        };
+        let asked = InitIn {
+            major: MAJOR,
+            minor: MINOR,
+            max_readahead: AHEAD,
+            flags: 0,
+        };
+        for (is_recorded, arrives, ahead) in [
+            (false, false, AHEAD),
+            (true, false, 0),
+            (false, true, 0),
+            (true, true, 0),
+        ] {
+            let (kernel, device) = socketpair(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC,
+                None,
+            )
+            .expect("sockets");
+            write(&kernel, &[header.as_bytes(), asked.as_bytes()].concat()).expect("room");
+            let reading = Reading {
+                is_recorded,
+                arrives,
+            };
+            init(&device, reading).expect("a sound request");
+            let mut answer = [0; 128];
+            let len = read(&kernel, &mut answer).expect("an answer");
+            let body = answer.get(size_of::<OutHeader>()..len).expect("whole");
+            let (out, _) = InitOut::read_from_prefix(body).expect("whole");
+            assert_eq!(out.max_readahead, ahead, "{is_recorded}, {arrives}");
+        }
+    }
+}
