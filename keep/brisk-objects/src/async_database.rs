@@ -180,8 +180,11 @@ impl AsyncDatabase {
             return work(&self.database.snapshot()?);
         }
         self.shared.moved.fetch_add(1, Ordering::Relaxed);
-        let database = self.database.clone();
-        let reading = spawn_blocking(move || work(&database.snapshot()?));
+        let (database, shared) = (self.database.clone(), Arc::clone(&self.shared));
+        let reading = spawn_blocking(move || {
+            shared.path.bring_readers();
+            work(&database.snapshot()?)
+        });
         // Behind the read, if both wait for a thread.
         self.shared.look_if_due(now);
         finished(reading).await

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use brisk_io::{cached_pages, page_size, read_if_cached};
@@ -96,6 +97,18 @@ impl ResidentPath {
             }
         }
         newest
+    }
+
+    /// Brings the places of readers into memory. Those behind the ones in use are touched by nobody, so what the kernel has
+    /// taken of them would stay away.
+    pub(crate) fn bring_readers(&self) {
+        if !self.has_readers() {
+            // Without them, later reads move, too.
+            let mut bytes = vec![0; page_size()];
+            (0_u64..)
+                .step_by(bytes.len())
+                .find(|at| !matches!(self.readers.read_at(&mut bytes, *at), Ok(1..)));
+        }
     }
 
     /// Whether the places of readers are in memory. A snapshot takes one.

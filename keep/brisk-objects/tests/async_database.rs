@@ -105,38 +105,41 @@ async fn a_read_of_a_file_that_is_not_in_memory_lets_other_tasks_run() {
     let all = len.div_ceil(brisk_io::page_size() as u64);
     // One read ahead does not bring all of it.
     assert!(len > 64 << 20);
+    // Most of its places are touched by nobody.
+    let readers = std::fs::File::open(home.path().join("lines.db-lock")).unwrap();
     let evict = || {
+        brisk_io::evict(&readers).unwrap();
         brisk_io::evict(&file).unwrap();
         assert!(brisk_io::cached_pages(&file, 0, len).unwrap() < all / 2);
     };
     evict();
     let db = AsyncDatabase::new(db).unwrap();
-    // The first one brings what all need: the pages of the program, too.
-    let mut waits = 0;
-    for (number, id) in [1_000, 20_000, 100_000, 200_000, 280_000]
-        .into_iter()
-        .enumerate()
-    {
-        evict();
-        let moved = db.counts().moved;
-        let found = db.get::<Line>(id).await.unwrap().unwrap();
-        assert_eq!(found.text, text(id));
-        assert_eq!(db.counts().moved, moved + 1);
-        // All pages on the way are in memory now, though most of the file is not.
-        let inline = db.counts().inline;
-        for _ in 0..10 {
+    for id in [1_000, 20_000, 100_000, 200_000, 280_000] {
+        let mut is_kept = false;
+        // The first attempt brings what all need: the pages of the program, too. A system that pages out by itself may take
+        // those of the file at any time.
+        for _ in 0..8 {
+            evict();
+            let (moved, waits) = (db.counts().moved, waits_of_this_thread());
             let found = db.get::<Line>(id).await.unwrap().unwrap();
             assert_eq!(found.text, text(id));
+            assert_eq!(db.counts().moved, moved + 1);
+            // All pages on the way are in memory now, though most of the file is not.
+            let inline = db.counts().inline;
+            for _ in 0..10 {
+                let found = db.get::<Line>(id).await.unwrap().unwrap();
+                assert_eq!(found.text, text(id));
+            }
+            let found = db.get_many::<Line, _>([id, LINES + 1, id]).await.unwrap();
+            assert_eq!(found.iter().flatten().count(), 2);
+            // All tasks run on this thread, and it did not wait for the disk.
+            is_kept = db.counts().inline > inline + 5 && waits_of_this_thread() == waits;
+            if is_kept {
+                break;
+            }
         }
-        let found = db.get_many::<Line, _>([id, LINES + 1, id]).await.unwrap();
-        assert_eq!(found.iter().flatten().count(), 2);
-        assert!(db.counts().inline > inline + 5, "{:?}", db.counts());
-        if number == 0 {
-            waits = waits_of_this_thread();
-        }
+        assert!(is_kept, "{:?}", db.counts());
     }
-    // All tasks run on this thread, and it never waited for the disk.
-    assert_eq!(waits_of_this_thread(), waits);
     // Nobody knows which pages a query needs, so it moves.
     evict();
     let moved = db.counts().moved;
