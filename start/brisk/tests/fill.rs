@@ -187,19 +187,10 @@ fn compare(stage: &Stage) {
     );
 }
 
-/// Runs `attempt`, which ends with a mounted and filled image whose pages must all be in memory. Repeats it
-/// until the system has dropped none of them: a system that pages out by itself (DAMON) may drop idle pages
-/// at any time.
-fn until_no_page_was_taken(stage: &Stage, attempt: impl Fn()) {
-    for _ in 0..8 {
-        attempt();
-        if count(stage, "fill_evicted") == Some(0) {
-            return;
-        }
-        let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
-        assert_eq!(said(&ended).0, Some(0), "{ended:?}");
-    }
-    panic!("pages that were stored are read again each time");
+/// Runs `attempt`, which ends with a mounted and filled image whose pages must all be in memory, until none was taken.
+/// It says whether no name was.
+fn until_no_page_was_taken(stage: &Stage, attempt: impl Fn() -> bool) {
+    stage.until_nothing_is_taken(|| attempt() && count(stage, "fill_evicted") == Some(0));
 }
 
 #[test]
@@ -224,8 +215,7 @@ fn what_was_stored_stays_though_the_server_is_killed() {
     each_user(|stage| {
         prepare(stage);
         make_pack(stage, "app.img", &files(stage), "app.img.hot");
-        // The system may drop idle pages at any time.
-        for _ in 0..8 {
+        stage.until_nothing_is_taken(|| {
             assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
             filled(stage);
             let server = stage.processes("brisk-server")[0];
@@ -237,18 +227,13 @@ fn what_was_stored_stays_though_the_server_is_killed() {
                     .any(|later| *later != server)
             });
             compare(stage);
-            if count(stage, "reads") == Some(0) {
-                return;
-            }
-            let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
-            assert_eq!(said(&ended).0, Some(0), "{ended:?}");
-        }
-        panic!("stored pages are read again each time");
+            count(stage, "reads") == Some(0)
+        });
     });
 }
 
-/// Lets a session fill from the pack beside app.img, and reads all of it.
-fn fill_and_read(stage: &Stage, pack: &HotPack) {
+/// Lets a session fill from the pack beside app.img, and reads all of it. Says whether no name was asked for again.
+fn fill_and_read(stage: &Stage, pack: &HotPack) -> bool {
     // A program that asks for nothing.
     assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
     filled(stage);
@@ -285,7 +270,7 @@ fn fill_and_read(stage: &Stage, pack: &HotPack) {
         said(&stage.run(&["sh", "-c", script]).output().unwrap()).0,
         Some(0)
     );
-    assert_eq!(count(stage, "lookups"), Some(lookups));
+    count(stage, "lookups") == Some(lookups)
 }
 
 #[test]
@@ -306,6 +291,7 @@ fn the_pack_behind_an_image_is_filled() {
             assert_eq!(said(&stage.run(&["true"]).output().unwrap()).0, Some(0));
             filled(stage);
             compare(stage);
+            true
         });
         assert_eq!(count(stage, "reads"), Some(0), "{}", stage.log());
         let pack = Image::open(stage.path("app.img")).unwrap().hot_pack();
@@ -371,16 +357,11 @@ fn in_a_filled_session(stage: &Stage, attempt: impl Fn() -> bool) {
 
 /// The same, for sessions that `start` begins.
 fn in_a_session_filled_by(stage: &Stage, start: impl Fn(), attempt: impl Fn() -> bool) {
-    for _ in 0..8 {
+    stage.until_nothing_is_taken(|| {
         start();
         filled(stage);
-        if attempt() {
-            return;
-        }
-        let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
-        assert_eq!(said(&ended).0, Some(0), "{ended:?}");
-    }
-    panic!("pages leave memory each time: {}", stage.log());
+        attempt()
+    });
 }
 
 #[test]
@@ -714,6 +695,7 @@ fn a_program_that_reads_during_the_fill_gets_the_right_bytes() {
             until_no_page_was_taken(stage, || {
                 compare(stage);
                 filled(stage);
+                true
             });
             let ended = stage.brisk(&["umount", "app.img"]).output().unwrap();
             assert_eq!(said(&ended).0, Some(0), "{ended:?}");

@@ -420,6 +420,20 @@ impl Stage {
         }
     }
 
+    /// Runs `attempt` until it says that memory had all that it should, each time in a new session of app.img: a system that
+    /// pages out by itself (DAMON, drop_caches) may take pages and names at any time.
+    pub fn until_nothing_is_taken(&self, attempt: impl Fn() -> bool) {
+        for _ in 0..8 {
+            if attempt() {
+                return;
+            }
+            let ended = self.brisk(&["umount", "app.img"]).output().unwrap();
+            assert!(ended.status.success(), "{ended:?}");
+            self.assert_no_process(Duration::from_secs(20));
+        }
+        panic!("what was in memory is asked for each time: {}", self.log());
+    }
+
     /// Removes the logs of sessions that have ended.
     pub fn remove_logs(&self) {
         self.assert_no_process(Duration::from_secs(10));
