@@ -18,7 +18,10 @@ use crate::working_directory::hidden_working_directory;
 ///
 /// The Filesystem Hierarchy Standard has them on every system, and most systems leave them empty. A directory
 /// that was made for this purpose would stay behind, because the program takes the place of this process.
-const DEFAULT_PLACES: [&str; 3] = ["/mnt", "/media", "/srv"];
+const DEFAULT_PLACES: [&str; 3] = [USUAL_PLACE, "/media", "/srv"];
+
+/// The first of them.
+pub(crate) const USUAL_PLACE: &str = "/mnt";
 
 /// A program to start from an image that only it and its descendants see.
 ///

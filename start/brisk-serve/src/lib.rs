@@ -26,7 +26,7 @@ Each rule is a function of plain values in a file of its own. Its test is a tabl
 | question | file |
 |---|---|
 | Is a server restarted, or its connection aborted? | `session/guardian/supervisor.rs` |
-| Who sees the image of a session? | `session/world.rs` |
+| Who sees the image of a session or a trace? | `session/world.rs` |
 | When does a session end, and what keeps it? | `session/guardian/lifetime.rs` |
 | May a run join? Is a request to end refused? What is lost when a peer disconnects? | `session/guardian/request.rs` |
 | When is the watchdog replaced? | `session/guardian/watchdog.rs` |

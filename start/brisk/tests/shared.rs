@@ -6,12 +6,13 @@ mod looking;
 use std::fs::{self, Permissions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_image::ImageWriter;
+use brisk_image::profile::Profile;
+use brisk_image::{ImageWriter, Limits};
 use looking::{Place, Said};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
@@ -185,7 +186,7 @@ fn pid(number: &serde_json::Value) -> Option<Pid> {
     Pid::from_raw(i32::try_from(number.as_i64()?).ok()?)
 }
 
-fn is_mounted(at: &std::path::Path) -> bool {
+fn is_mounted(at: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let at = at.to_str().unwrap();
     table.lines().any(|line| line.split(' ').nth(4) == Some(at))
@@ -650,6 +651,140 @@ fn a_program_stays_in_the_users_own_world_unless_it_needs_a_namespace() {
     stage.assert_nothing_left(USER);
 }
 
+/// Whether the error output is the result of an audit, and nothing else.
+fn is_audit(err: &str) -> bool {
+    serde_json::from_str::<serde_json::Value>(err).is_ok_and(|audit| audit["pages"].is_object())
+}
+
+#[test]
+fn a_traced_program_stays_in_the_users_own_world_unless_it_needs_a_namespace() {
+    let stage = Stage::new();
+    let profile = stage.path("run1000/profile");
+    let trace = |what: &[&str], script: &str| {
+        let start = ["trace", "-o", profile.to_str().unwrap(), "-q"];
+        let program = ["--", "sh", "-c", script];
+        let traced = stage.brisk(USER, &[&start, what, &program].concat());
+        assert_eq!(traced.code, Some(0), "{traced:?}");
+        stage.assert_nothing_left(USER);
+        traced.out
+    };
+    let reads = format!("{WORLD}; cat $BRISK_TREE/sub/inside > /dev/null");
+    // Each run has a mount of its own, and the profile is one.
+    assert_eq!(
+        trace(&["a.img", "--runs", "2"], &reads),
+        [OWN, OWN].concat()
+    );
+    let recorded = Profile::open(&profile, &Limits::default()).unwrap();
+    let [root] = recorded.roots() else {
+        panic!("{:?}", recorded.roots());
+    };
+    assert_eq!(root.path, Path::new("/mnt"));
+    let pages = recorded.demand_by_file();
+    assert_eq!((recorded.files().len(), pages[0].0), (1, 1));
+    for what in [
+        &["a.img", "--at", "at1000"][..],
+        &["a.img", "--writable"],
+        &["a.img", "--tree", "tree"],
+        &["--tree", "tree"],
+    ] {
+        assert_eq!(trace(what, &reads), NAMESPACE, "{what:?}");
+    }
+
+    let hot = ["hot", "a.img", "--profile", profile.to_str().unwrap()];
+    assert_eq!(stage.brisk(0, &hot).code, Some(0));
+    let audit_of = |user, options: &[&str], script: &str| {
+        let start = ["run", "a.img", "--audit", "--json"];
+        let program = ["--", "sh", "-c", script];
+        let audited = stage.brisk(user, &[&start, options, &program].concat());
+        assert!(is_audit(&audited.err), "{audited:?}");
+        stage.assert_nothing_left(user);
+        (audited.code, audited.out)
+    };
+    let audit = |options: &[&str], script: &str| audit_of(USER, options, script);
+    let own = (Some(0), OWN.to_owned());
+    let namespace = (Some(0), NAMESPACE.to_owned());
+    assert_eq!(audit(&[], WORLD), own);
+    assert_eq!(audit(&["--at", "at1000", "--seen-by", "user"], WORLD), own);
+    assert_eq!(audit(&["--seen-by", "program"], WORLD), namespace);
+    assert_eq!(audit(&["--at", "at1000"], WORLD), namespace);
+    // Root's mount has its owners.
+    let script = "stat -c %u $BRISK_TREE; echo $BRISK_TREE";
+    let (code, out) = audit_of(0, &["--seen-by", "user"], script);
+    let runtime = stage.path("run0").canonicalize().unwrap();
+    let expected = format!("0\n{}/brisk/", runtime.display());
+    assert!(code == Some(0) && out.starts_with(&expected), "{out}");
+
+    copy_with_rights("/usr/bin/id", &stage.path("tree/id"));
+    let id = format!("{} -u", stage.path("tree/id").display());
+    assert_eq!(trace(&["a.img"], &id), "0\n");
+    assert_eq!(audit(&[], &id), (Some(0), "0\n".to_owned()));
+}
+
+/// The processes of the user that trace.
+fn tracers(stage: &Stage) -> Vec<Pid> {
+    let runtime = stage.path("run1000");
+    processes(|process| {
+        let environ = fs::read(process.join("environ")).unwrap_or_default();
+        let environ = String::from_utf8_lossy(&environ);
+        comm_of(process) == "brisk-tools" && environ.contains(runtime.to_str().unwrap())
+    })
+}
+
+#[test]
+fn the_mount_of_a_trace_ends_with_it_whatever_is_killed() {
+    let stage = Stage::new();
+    let begin = || {
+        let script = "echo $BRISK_TREE; exec sleep 60 > /dev/null";
+        let words = [
+            "trace",
+            "a.img",
+            "-o",
+            "run1000/profile",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ];
+        let mut traced = stage
+            .direct(USER, "./brisk", &words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut out = std::io::BufReader::new(traced.stdout.take().unwrap());
+        let mut place = String::new();
+        std::io::BufRead::read_line(&mut out, &mut place).unwrap();
+        let place = PathBuf::from(place.trim_end());
+        assert!(is_mounted(&place));
+        // Looking harms nothing that lives.
+        assert_eq!(stage.sessions(USER), Vec::<serde_json::Value>::new());
+        assert!(is_mounted(&place));
+        (traced, place)
+    };
+
+    // The command alone, the process that serves alone, and both.
+    for which in [0..1, 1..2, 0..2] {
+        let (mut traced, place) = begin();
+        let mut killed = tracers(&stage);
+        killed.sort_by_key(|process| *process != Pid::from_child(&traced));
+        assert_eq!(killed.len(), 2);
+        kill_all(&killed[which]);
+        traced.wait().unwrap();
+        wait_until(|| !is_mounted(&place));
+        stage.assert_nothing_left(USER);
+        wait_until(|| helpers(&stage).is_empty() && tracers(&stage).is_empty());
+    }
+
+    let (mut traced, place) = begin();
+    kill_all(&[tracers(&stage), helpers(&stage)].concat());
+    traced.wait().unwrap();
+    wait_until(|| helpers(&stage).is_empty() && tracers(&stage).is_empty());
+    assert!(is_mounted(&place));
+    assert_eq!(stage.sessions(USER), Vec::<serde_json::Value>::new());
+    assert!(!is_mounted(&place));
+    stage.assert_nothing_left(USER);
+}
+
 #[test]
 fn in_their_own_world_setuid_programs_get_their_rights() {
     let stage = Stage::new();
@@ -668,7 +803,7 @@ fn in_their_own_world_setuid_programs_get_their_rights() {
 }
 
 /// Copies a program, which starts with the rights of root.
-fn copy_with_rights(from: &str, to: &std::path::Path) {
+fn copy_with_rights(from: &str, to: &Path) {
     fs::copy(from, to).unwrap();
     fs::set_permissions(to, Permissions::from_mode(0o4755)).unwrap();
 }
@@ -695,6 +830,13 @@ fn a_user_who_cannot_mount_gets_a_namespace() {
     let expected = "there is no fusermount3; install the package fuse3, or run it as root; so only the program sees the image, \
                     in a user namespace, where ssh refuses root's files and sudo gets no rights";
     assert!(told.err.contains(expected), "{told:?}");
+    let trace = ["trace", "a.img", "-q", "-o", "run1000/profile"];
+    let words = [&["PATH=/none", brisk], &trace[..], &program].concat();
+    let mut command = stage.wrapped(&[], USER, "env", &words);
+    let traced = Said::from(command.output().unwrap());
+    assert_eq!(traced.code, Some(0), "{traced:?}");
+    assert_eq!(traced.out, " 1000 1000 1\n");
+    assert!(traced.err.contains(expected), "{traced:?}");
     let refused = without(&["--seen-by", "user"]);
     assert_eq!(refused.code, Some(125), "{refused:?}");
     // As in a sandbox: fusermount3 gets no rights.
@@ -706,22 +848,27 @@ fn a_user_who_cannot_mount_gets_a_namespace() {
 
 /// The processes that serve the images of the user.
 fn helpers(stage: &Stage) -> Vec<Pid> {
-    let mut found = Vec::new();
     let image = stage.path("a.img");
-    for entry in fs::read_dir("/proc").unwrap() {
-        let process = entry.unwrap().path();
-        let read = |name: &str| fs::read_to_string(process.join(name)).unwrap_or_default();
-        let number = process
-            .file_name()
-            .and_then(|name| name.to_str()?.parse().ok());
-        let serves = ["brisk-guardian", "brisk-server", "mount-watchdog"];
-        if serves.contains(&read("comm").trim_end())
-            && read("cmdline").contains(image.to_str().unwrap())
-        {
-            found.extend(number.and_then(Pid::from_raw));
-        }
-    }
-    found
+    processes(|process| {
+        let cmdline = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
+        ["brisk-guardian", "brisk-server", "mount-watchdog"].contains(&&*comm_of(process))
+            && cmdline.contains(image.to_str().unwrap())
+    })
+}
+
+/// The processes whose directories in `/proc` are `wanted`.
+fn processes(wanted: impl Fn(&Path) -> bool) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").unwrap();
+    let directories = entries.map(|entry| entry.unwrap().path());
+    let wanted = directories.filter(|process| wanted(process));
+    wanted
+        .filter_map(|process| Pid::from_raw(process.file_name()?.to_str()?.parse().ok()?))
+        .collect()
+}
+
+fn comm_of(process: &Path) -> String {
+    let comm = fs::read_to_string(process.join("comm")).unwrap_or_default();
+    comm.trim_end().to_owned()
 }
 
 fn kill_all(processes: &[Pid]) {

@@ -1,3 +1,5 @@
+use rustix::process::{getegid, geteuid};
+
 /// Which owners a mount shows for the files of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owners {
@@ -11,4 +13,17 @@ pub enum Owners {
         /// The group's number there.
         gid: u32,
     },
+}
+
+impl Owners {
+    /// Those of a mount that this process makes: as stored if `privileged`, as root's mounts are, else the calling user.
+    pub(crate) fn of_mount(privileged: bool) -> Self {
+        match privileged {
+            true => Self::AsStored,
+            false => Self::Everything {
+                uid: geteuid().as_raw(),
+                gid: getegid().as_raw(),
+            },
+        }
+    }
 }

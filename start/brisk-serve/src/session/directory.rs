@@ -3,7 +3,7 @@
 //! It is `$XDG_RUNTIME_DIR/brisk`, else `/run/user/UID/brisk`, else `/run/brisk` for root, else `/tmp/brisk-UID`. If
 //! another user has made that name in `/tmp`, it is `/tmp/brisk-UID.RANDOM`. Each session has files there. On
 //! `KEY.sock` its guardian listens. A process holds `KEY.lock` while it makes or ends the session. `KEY.log` stays
-//! if something went wrong. Where the system refuses namespaces, `KEY.mnt` is a directory to mount on.
+//! if something went wrong. `KEY.mnt` is a directory to mount on, for what all programs of the user see.
 //!
 //! The directory is often in memory. So whoever lists sessions removes what those have left whose processes were killed, and
 //! guardians remove all but the last logs.
@@ -11,7 +11,7 @@
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::{env, io};
@@ -58,6 +58,10 @@ pub(super) struct Lock {
 }
 
 impl Lock {
+    pub(super) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
     /// Releases the lock, even if other processes have copies of the descriptor.
     pub(super) fn release(self) -> io::Result<()> {
         Ok(flock(&self.file, FlockOperation::Unlock)?)
@@ -313,13 +317,14 @@ impl Directory {
 
     /// Removes what sessions have left of which no process lives. Of their logs in which something is, the last `kept` stay.
     ///
-    /// A socket on which nobody listens tells that all processes of its session were killed, and that a mount may be left. So with
-    /// `sockets`, the caller has looked for such mounts. Otherwise these sessions keep their files.
-    pub(super) fn sweep(&self, kept: usize, sockets: bool) -> io::Result<()> {
+    /// A socket on which nobody listens tells that all processes of its session were killed, and that a mount may be left, and so
+    /// does a directory to mount on without a socket. With `mounts`, the caller has looked for such mounts. Otherwise these
+    /// sessions keep their files.
+    pub(super) fn sweep(&self, kept: usize, mounts: bool) -> io::Result<()> {
         if !self.is_there {
             return Ok(());
         }
-        let spared = if sockets { Vec::new() } else { self.keys()? };
+        let spared = if mounts { Vec::new() } else { self.keys()? };
         let mut logs = Vec::new();
         for key in self.keys_of(&KINDS)? {
             // Without asking any guardian, because each would wake up.
@@ -369,9 +374,9 @@ impl Directory {
         }
     }
 
-    /// The keys of the sessions that have a socket, sorted.
+    /// The keys of the sessions that have a socket or a directory to mount on, sorted.
     pub(super) fn keys(&self) -> io::Result<Vec<String>> {
-        self.keys_of(&["sock"])
+        self.keys_of(&["mnt", "sock"])
     }
 
     /// The keys of the files of these kinds, sorted, each once.

@@ -86,7 +86,7 @@ impl Session {
 
     /// Joins the session of this key, or makes it.
     fn enter(&self, mut tell: impl FnMut(Notice<'_>)) -> Result<EnteredSession, Cause> {
-        match world(self.seen_by, Needs::of(self), is_privileged())? {
+        match world(self.seen_by, self.needs(), is_privileged())? {
             World::Own => shared::enter(self),
             World::Namespaces => self.enter_namespaces_or_else(tell),
             World::OwnOrNamespaces => match shared::enter(self) {
@@ -98,6 +98,16 @@ impl Session {
                 entered => entered,
             },
         }
+    }
+
+    fn needs(&self) -> Needs {
+        Needs::of(
+            &self.image,
+            &self.with,
+            self.root,
+            &self.binds,
+            self.writable,
+        )
     }
 
     /// Joins or makes it in namespaces, or if the system refuses them, in the user's own world.
@@ -121,7 +131,7 @@ impl Session {
         }
         match entered {
             Err(refused) if refused.is(NO_NAMESPACES) => {
-                if let Some(what) = Needs::of(self).namespaces {
+                if let Some(what) = self.needs().namespaces {
                     let text = format!(
                         "{what} needs a user namespace, which the system refuses to this user"
                     );

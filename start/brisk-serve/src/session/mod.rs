@@ -19,6 +19,7 @@ A session ends some time after its last program. [`members`] says which processe
 */
 
 mod bound_tree;
+mod brief_mount;
 mod control;
 mod dead_mounts;
 mod dev_fuse;
@@ -55,6 +56,7 @@ mod world;
 pub use guardian::rehearsal;
 
 pub(crate) use bound_tree::BoundTree;
+pub(crate) use brief_mount::{BriefMount, BriefMountEnd};
 pub use control::{
     FileState, ImageStatus, OperationStatus, SessionEnd, SessionStatus, end_session, end_sessions,
     remove_logs, sessions,
@@ -69,3 +71,5 @@ pub use open_image::{RemoteImage, SessionImage, open_arriving};
 pub use program::{Bind, SeenBy, Session, SessionFill};
 pub use session_fill::FillPlan;
 pub use shared::SharedMount;
+pub(crate) use shared::is_of_way;
+pub(crate) use world::{Needs, World, world};

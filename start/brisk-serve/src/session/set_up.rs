@@ -143,13 +143,7 @@ fn build(
     layer
         .iter_mut()
         .try_for_each(LastingLayer::enter_namespace)?;
-    let owners = match entry {
-        NamespaceKind::Privileged => Owners::AsStored,
-        NamespaceKind::UserNamespace => Owners::Everything {
-            uid: geteuid().as_raw(),
-            gid: getegid().as_raw(),
-        },
-    };
+    let owners = Owners::of_mount(entry == NamespaceKind::Privileged);
     let mut places = vec![tree.clone()];
     for image in images.iter().skip(1) {
         let at = image.at.clone();

@@ -18,7 +18,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{getegid, geteuid};
 
 use super::control::sessions;
 use super::dev_fuse::mount_channel_with;
@@ -173,13 +172,13 @@ impl SharedMount {
 }
 
 /// A mount of brisk is there.
-fn shared_already(place: &Path) -> Cause {
+pub(super) fn shared_already(place: &Path) -> Cause {
     let text = format!("an image is mounted on {} already", Shown(place));
     Cause::busy(text).advise(Advice::Unmount)
 }
 
 /// Whether `fusermount3` could not mount, and a namespace may do. Everything else fails in namespaces, too.
-pub(super) fn is_of_way(cause: &Cause) -> bool {
+pub(crate) fn is_of_way(cause: &Cause) -> bool {
     [NO_FUSERMOUNT, FUSERMOUNT_REFUSES, NO_ROOM]
         .iter()
         .any(|name| cause.is(*name))
@@ -281,9 +280,29 @@ fn join_or_lock(
 }
 
 /// Whether an image is mounted there.
-fn is_mounted(place: &Path) -> Result<bool, Cause> {
+pub(super) fn is_mounted(place: &Path) -> Result<bool, Cause> {
     let mounted = mounted_on(place).map_err(|e| Cause::io("read /proc/self/mountinfo", e))?;
     Ok(mounted.is_some_and(|entry| entry.fs_type == FS_TYPE))
+}
+
+/// Mounts `image` on `target` in the user's own world, and returns the channel. Nobody answers requests yet, so nothing in the
+/// mount may be touched.
+pub(super) fn mount(
+    image: &Path,
+    target: &Path,
+    allow_other: bool,
+    flags: MountFlags,
+) -> Result<OwnedFd, Cause> {
+    if !is_privileged() {
+        if flags != mount_flags(false, false) {
+            return Err(Cause::not_permitted());
+        }
+        return fusermount::mount(target, &fusermount::options(image, allow_other));
+    }
+    mount_channel_with(image, target, flags).map_err(|cause| match cause {
+        cause if cause.is(MOUNT_REFUSED) => Cause::not_permitted(),
+        cause => cause,
+    })
 }
 
 /// When a shared mount ends, if nobody unmounts it before.
@@ -360,7 +379,7 @@ impl PendingMount {
         .map_err(|e| Cause::io("make sockets", e))?;
         let starting = failed("start what starts the fetcher");
         self.image.start_starter(log.as_fd()).map_err(starting)?;
-        let channel = self.mount()?;
+        let channel = mount(&self.image.path, &self.target, self.allow_other, self.flags)?;
         let place = SharedMountPoint::of(self.target.clone(), self.is_named());
         let mut kept = vec![
             theirs.as_raw_fd(),
@@ -399,23 +418,6 @@ impl PendingMount {
         self.image.at.is_some() || !matches!(self.until, MountEnd::Idle(_))
     }
 
-    /// Mounts, and returns the channel. Nobody answers requests yet, so nothing in the mount may be touched.
-    fn mount(&self) -> Result<OwnedFd, Cause> {
-        if !is_privileged() {
-            if self.flags != mount_flags(false, false) {
-                return Err(Cause::not_permitted());
-            }
-            let options = fusermount::options(&self.image.path, self.allow_other);
-            return fusermount::mount(&self.target, &options);
-        }
-        mount_channel_with(&self.image.path, &self.target, self.flags).map_err(
-            |cause| match cause {
-                cause if cause.is(MOUNT_REFUSED) => Cause::not_permitted(),
-                cause => cause,
-            },
-        )
-    }
-
     /// The work of the guardian's process.
     fn guard(
         self,
@@ -432,13 +434,7 @@ impl PendingMount {
         take_own_limits();
         let root = FillRoot::At(self.target.clone());
         let mut options = ServeOptions {
-            owners: match place.privileged {
-                true => Owners::AsStored,
-                false => Owners::Everything {
-                    uid: geteuid().as_raw(),
-                    gid: getegid().as_raw(),
-                },
-            },
+            owners: Owners::of_mount(place.privileged),
             arriving: self.image.arriving(),
             ..ServeOptions::default()
         };

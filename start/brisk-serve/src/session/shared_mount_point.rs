@@ -20,7 +20,7 @@ use crate::namespace::is_privileged;
 pub(super) struct SharedMountPoint {
     pub(super) target: PathBuf,
     /// The mount's device, in the form of `/proc/PID/mountinfo`. Another mount on top of it or in its place
-    /// has another device. None if the system did not say.
+    /// has another device. None if that is not known.
     device: Option<String>,
     /// Whether somebody has named the directory. Otherwise only one session has it.
     pub(super) is_named: bool,
@@ -33,8 +33,16 @@ impl SharedMountPoint {
     pub(super) fn of(target: PathBuf, is_named: bool) -> Self {
         let mounted = mounted_on(&target).ok().flatten();
         Self {
-            target,
             device: mounted.map(|entry| entry.device),
+            ..Self::to_come(target, is_named)
+        }
+    }
+
+    /// A mount that will be on `target`.
+    pub(super) fn to_come(target: PathBuf, is_named: bool) -> Self {
+        Self {
+            target,
+            device: None,
             is_named,
             privileged: is_privileged(),
         }

@@ -1,12 +1,13 @@
-//! Decides who sees the images of a session.
+//! Decides who sees the images of a session or a trace.
 
 use brisk_launch::error::{Advice, Cause};
 
-use super::program::{SeenBy, Session};
+use super::open_image::SessionImage;
+use super::program::{Bind, SeenBy};
 
-/// How the images of a session become visible.
+/// How images become visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum World {
+pub(crate) enum World {
     /// In namespaces of its own.
     Namespaces,
     /// In the user's own world, or if `fusermount3` cannot do that, in namespaces.
@@ -15,33 +16,39 @@ pub(super) enum World {
     Own,
 }
 
-/// What a session asks for that not every world has.
+/// What a session or a trace asks for that not every world has.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Needs {
+pub(crate) struct Needs {
     /// What only namespaces can give.
-    pub(super) namespaces: Option<&'static str>,
+    pub(crate) namespaces: Option<&'static str>,
     /// A directory to mount on. An ordinary user may write to few of those that images name.
-    pub(super) place: bool,
+    pub(crate) place: bool,
 }
 
 impl Needs {
-    pub(super) fn of(session: &Session) -> Self {
+    pub(crate) fn of(
+        image: &SessionImage,
+        with: &[SessionImage],
+        root: bool,
+        binds: &[Bind],
+        writable: bool,
+    ) -> Self {
         let asked = [
-            ("an image as the root directory", session.root),
-            ("several images", !session.with.is_empty()),
-            ("binding files into an image", !session.binds.is_empty()),
-            ("writing into an image", session.writable),
+            ("an image as the root directory", root),
+            ("several images", !with.is_empty()),
+            ("binding files into an image", !binds.is_empty()),
+            ("writing into an image", writable),
         ];
         Self {
             namespaces: asked
                 .into_iter()
                 .find_map(|(what, is_asked)| is_asked.then_some(what)),
-            place: session.image.at.is_some(),
+            place: image.at.is_some(),
         }
     }
 }
 
-/// | asked for | a root directory, writing, bound files, several images | a place | root | the world |
+/// | asked for | a root directory, writing, bound files, several images, traced directories | a place | root | the world |
 /// |---|---|---|---|---|
 /// | the user sees it | yes | | | refused |
 /// | the user sees it | no | | | its own |
@@ -50,7 +57,7 @@ impl Needs {
 /// | nothing | anything else | | | namespaces |
 ///
 /// Root needs no user namespace, so a namespace costs it nothing.
-pub(super) fn world(
+pub(crate) fn world(
     seen_by: Option<SeenBy>,
     needs: Needs,
     is_privileged: bool,

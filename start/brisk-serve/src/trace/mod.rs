@@ -1,13 +1,13 @@
 /*!
 Records what a launch asks for.
 
-Without root, brisk serves the launch's trees and its image through FUSE, to the launch alone, and the server
-records the requests. With root, brisk can use the kernel's own events for the whole system instead
+Without root, brisk serves the launch's trees and its image through FUSE, and the server records the requests. With root, brisk can use the kernel's own events for the whole system instead
 ([`brisk_launch::system_trace`]).
 
 Three kinds of processes take part. The caller stays outside of any namespace, so that it sees the real trees
 afterwards. The *tracer* ([`tracer`]) enters namespaces, mounts, serves and watches. It starts the *program*
-([`program`]), which may start others. All of them are the tracer's descendants, and end before it.
+([`program`]), which may start others. All of them are the tracer's descendants, and end before it. An image that needs
+no namespace is mounted in the user's own world before the tracer starts, and a watchdog unmounts it after the tracer.
 
 A new mount has nothing in the page cache, so each recording sees every request of the program. The disk itself may
 have been read before.
@@ -41,12 +41,17 @@ pub use self::traced::{TraceSource, Traced};
 use self::tracer_message::TracerMessage;
 use crate::action::Action;
 use crate::namespace::{is_privileged, several_threads};
-use crate::session::{Bind, SessionImage, mount_directory, no_place, places_overlap};
+use crate::session::{
+    Bind, BriefMount, BriefMountEnd, Needs, Notice, OpenImage, SeenBy, SessionImage, World,
+    is_of_way, mount_directory, no_place, places_overlap, world,
+};
 use crate::working_directory::WorkingDirectory;
 
-/// A launch to record, without root. Its trees and its image are served through FUSE, only to it and its
-/// descendants, and the server records the requests. A new mount has nothing in memory, so each recording
-/// starts cold.
+/// A launch to record, without root. Its trees and its image are served through FUSE, and the server records the requests. A
+/// new mount has nothing in memory, so each recording starts cold.
+///
+/// A tree is served at its own place, only to the launch and its descendants. An image alone is mounted as for a
+/// [`Session`](crate::Session): see [`Trace::seen_by`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trace {
@@ -65,6 +70,9 @@ pub struct Trace {
     /// Lets the program write to the trees and the image's place. What it writes stays in memory, and is lost
     /// when it ends.
     pub writable: bool,
+    /// Who sees the image, as [`Session::seen_by`](crate::Session::seen_by) says. What other programs of the user ask of it
+    /// is recorded, too.
+    pub seen_by: Option<SeenBy>,
     /// When to cut the recording.
     pub ready: Readiness,
     /// Cuts the recording after this time at the latest. The program and everything that it has started then
@@ -111,6 +119,7 @@ impl Trace {
             root: false,
             binds: Vec::new(),
             writable: false,
+            seen_by: None,
             ready: Readiness::Exit,
             at_most: None,
             command,
@@ -120,7 +129,8 @@ impl Trace {
     }
 
     /// Starts the program, records until it is ready, and then ends it. A program that is ready when it exits
-    /// ends by itself, and so does one with [`Trace::at_most`]. Nothing of it stays behind.
+    /// ends by itself, and so does one with [`Trace::at_most`]. Nothing of it stays behind. `tell` is called with
+    /// [`Notice::InUserNamespace`] if `fusermount3` cannot mount the image.
     ///
     /// # Errors
     ///
@@ -128,24 +138,35 @@ impl Trace {
     /// without the feature `window`. `Place` if something cannot be mounted at its place, or the display
     /// cannot be reached. `State` if the process has more than one thread. `CommandNotFound` and
     /// `CommandNotExecutable`.
-    pub fn record(&self) -> Result<Traced> {
+    pub fn record(&self, tell: impl FnMut(Notice<'_>)) -> Result<Traced> {
         let path = match (&self.image, &*self.trees) {
             (Some(image), _) => &image.path,
             (None, [first, ..]) => first,
             (None, []) => return Err(Error::new(Action::Trace, nothing_to_trace())),
         };
-        self.plan()
-            .and_then(|plan| run(&plan))
+        self.plan(tell)
+            .and_then(|(plan, brief)| run(&plan, brief))
             .map_err(|cause| Error::new(Action::Trace, cause).with_path(path))
     }
 
-    fn plan(&self) -> Result<TracePlan, Cause> {
+    /// Also mounts the image, if it needs no namespace.
+    fn plan(&self, tell: impl FnMut(Notice<'_>)) -> Result<(TracePlan, Option<Brief>), Cause> {
         let cwd = WorkingDirectory::now();
+        let mut command = self.command.clone();
+        let Some(program) = command.first_mut() else {
+            return Err(Cause::no_command());
+        };
         let mut served = Vec::new();
+        let mut brief = None;
         if let Some(image) = &self.image {
             let taken = self.with.iter().filter_map(|image| image.at.as_deref());
             let taken = taken.collect::<Vec<_>>();
-            served.push(Planned::image(image, self.root, &taken)?);
+            let open = OpenImage::open(image, self.root)?;
+            brief = self.mount_briefly(image, &open, tell)?;
+            served.push(match &brief {
+                Some((mount, _)) => Planned::seen_by_user(open, &mount.place),
+                None => Planned::image(open, self.root, &taken)?,
+            });
         }
         for tree in &self.trees {
             let tree = mount_directory(tree)?;
@@ -153,25 +174,19 @@ impl Trace {
                 let cause = Cause::place("the root directory cannot be traced as a tree");
                 return Err(cause.advise(Advice::NameTrees));
             }
-            served.push(Planned {
-                at: tree.clone(),
-                what: PlannedSource::Tree(tree),
-            });
+            served.push(Planned::at(tree.clone(), PlannedSource::Tree(tree)));
         }
         for image in &self.with {
             if image.at.is_none() {
                 let image = image.path.clone();
                 return Err(no_place(&image));
             }
+            let image = OpenImage::open(image, self.root)?;
             served.push(Planned::image(image, self.root, &[])?);
         }
-        let mut command = self.command.clone();
-        let Some(program) = command.first_mut() else {
-            return Err(Cause::no_command());
-        };
         if self.root {
             if let Some(first) = served.first_mut() {
-                first.at = "/".into();
+                (first.at, first.recorded_at) = ("/".into(), "/".into());
             }
         } else if let (None, Some(first), Ok(path)) =
             (&self.image, served.first(), std::path::absolute(&*program))
@@ -184,7 +199,7 @@ impl Trace {
         }
         // In a root directory, all other places are below that of the first.
         apart(&served[usize::from(self.root)..])?;
-        Ok(TracePlan {
+        let plan = TracePlan {
             served,
             system: None,
             root: self.root,
@@ -197,7 +212,33 @@ impl Trace {
             variables: self.variables.clone(),
             asked: self.command.clone(),
             cwd,
-        })
+        };
+        Ok((plan, brief))
+    }
+
+    /// Mounts the image in the user's own world. None if the trace is to be in namespaces.
+    fn mount_briefly(
+        &self,
+        image: &SessionImage,
+        open: &OpenImage,
+        mut tell: impl FnMut(Notice<'_>),
+    ) -> Result<Option<Brief>, Cause> {
+        let mut needs = Needs::of(image, &self.with, self.root, &self.binds, self.writable);
+        if !self.trees.is_empty() {
+            needs.namespaces = Some("tracing a directory at its own place");
+        }
+        match world(self.seen_by, needs, is_privileged())? {
+            World::Namespaces => Ok(None),
+            World::Own => BriefMount::make(open).map(Some),
+            World::OwnOrNamespaces => match BriefMount::make(open) {
+                Err(cause) if is_of_way(&cause) => {
+                    let why = Error::new(Action::Mount, cause);
+                    tell(Notice::InUserNamespace(&why));
+                    Ok(None)
+                }
+                made => made.map(Some),
+            },
+        }
     }
 }
 
@@ -224,7 +265,7 @@ impl SystemTrace {
             if !is_privileged() {
                 return Err(nothing_to_trace());
             }
-            run(&TracePlan {
+            let plan = TracePlan {
                 served: Vec::new(),
                 system: Some(WholeSystem {
                     keep_cache: self.keep_cache,
@@ -240,7 +281,8 @@ impl SystemTrace {
                 variables: Vec::new(),
                 asked: self.command.clone(),
                 cwd: WorkingDirectory::now(),
-            })
+            };
+            run(&plan, None)
         };
         trace().map_err(|cause| Error::new(Action::TraceSystem, cause))
     }
@@ -260,13 +302,24 @@ fn apart(planned: &[Planned]) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Lets a tracer do the work.
-fn run(plan: &TracePlan) -> Result<Traced, Cause> {
+/// An image that is mounted in the user's own world, and its end.
+type Brief = (BriefMount, BriefMountEnd);
+
+/// Lets a tracer do the work, and waits until nothing is mounted any more.
+fn run(plan: &TracePlan, brief: Option<Brief>) -> Result<Traced, Cause> {
+    let (brief, end) = brief.unzip();
+    let traced = trace(plan, brief);
+    end.into_iter().for_each(BriefMountEnd::wait);
+    traced
+}
+
+fn trace(plan: &TracePlan, mut brief: Option<BriefMount>) -> Result<Traced, Cause> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| Cause::io("make a pipe", e))?;
     let (mut ours, mut theirs) = (Some(ours), Some(theirs));
     let tracer = start_child(|| {
         ours = None;
-        theirs.take().map_or(1, |report| tracer::run(plan, report))
+        let brief = brief.take();
+        (theirs.take()).map_or(1, |report| tracer::run(plan, brief, report))
     })
     .map_err(|e| match Errno::from_io_error(&e) {
         // The number is only for the message.
@@ -275,7 +328,7 @@ fn run(plan: &TracePlan) -> Result<Traced, Cause> {
         }
         _ => Cause::io("start the process that records", e),
     })?;
-    drop(theirs);
+    drop((theirs, brief));
     let mut text = Vec::new();
     let read = match ours {
         Some(ours) => File::from(ours).read_to_end(&mut text),

@@ -15,14 +15,17 @@ use super::plan::{Planned, PlannedSource, TracePlan};
 use crate::action::Action;
 use crate::fuse::directory::ServedDirectory;
 use crate::fuse::server::serve_directory;
-use crate::session::{Layout, OpenImage, make_places, mount_channel};
+use crate::session::{BriefMount, Layout, OpenImage, make_places, mount_channel};
 use crate::{FuseConnection, Owners, Recorder, Recording, ServeOptions, serve};
 
 /// A mount that waits for its server. When anything in the mount is touched, no other process may have the
 /// descriptors in here.
 pub(super) struct TracedMount {
-    at: PathBuf,
+    /// What the profile calls its place.
+    recorded_at: PathBuf,
     channel: OwnedFd,
+    /// None if it ends with its namespace.
+    lifeline: Option<OwnedFd>,
     what: MountSource,
 }
 
@@ -31,8 +34,11 @@ enum MountSource {
     Tree { root: OwnedFd },
 }
 
-/// Mounts everything that is planned, and returns what is left to do when it is served.
-pub(super) fn mount_all(plan: &TracePlan) -> Result<(Vec<TracedMount>, Layout), Cause> {
+/// Mounts everything that is planned, except the image if `brief` is its mount, and returns what is left to do when it is served.
+pub(super) fn mount_all(
+    plan: &TracePlan,
+    mut brief: Option<BriefMount>,
+) -> Result<(Vec<TracedMount>, Layout), Cause> {
     let missing = plan.served.iter().filter_map(Planned::missing);
     make_places(&missing.cloned().collect::<Vec<_>>())?;
     // The trees are opened before anything hides them.
@@ -59,9 +65,14 @@ pub(super) fn mount_all(plan: &TracePlan) -> Result<(Vec<TracedMount>, Layout), 
     let layout = Layout::prepare(places, plan.root, writable, &plan.binds)?;
     let mut mounted = Vec::new();
     for (index, (planned, (name, what))) in plan.served.iter().zip(sources).enumerate() {
+        let (channel, lifeline) = match brief.take() {
+            Some(brief) => (brief.channel, Some(brief.lifeline)),
+            None => (mount_channel(name, &layout.image_place(index))?, None),
+        };
         mounted.push(TracedMount {
-            at: planned.at.clone(),
-            channel: mount_channel(name, &layout.image_place(index))?,
+            recorded_at: planned.recorded_at.clone(),
+            channel,
+            lifeline,
             what,
         });
     }
@@ -71,18 +82,21 @@ pub(super) fn mount_all(plan: &TracePlan) -> Result<(Vec<TracedMount>, Layout), 
 impl TracedMount {
     /// Serves it from threads of its own, until the mount is gone.
     pub(super) fn serve(self, recording: &Arc<Recording>, owners: Owners) -> Result<(), Error> {
-        let failed = |cause| Error::new(Action::Trace, cause).with_path(&self.at);
+        let failed = |cause| Error::new(Action::Trace, cause).with_path(&self.recorded_at);
         let kind = match self.what {
             MountSource::Image(_) => RootKind::Image,
             MountSource::Tree { .. } => RootKind::Directory,
         };
-        let recorder: Option<Arc<Recorder>> = recording.add(&self.at, kind);
+        let recorder: Option<Arc<Recorder>> = recording.add(&self.recorded_at, kind);
         let options = ServeOptions {
             owners,
             recorder,
             ..ServeOptions::default()
         };
-        let connection = FuseConnection::establish(self.channel, &options)?;
+        let mut connection = FuseConnection::establish(self.channel, &options)?;
+        if let Some(lifeline) = self.lifeline {
+            connection.hold(lifeline);
+        }
         let body: Box<dyn FnOnce() + Send> = match self.what {
             MountSource::Image(image) => {
                 let image = image

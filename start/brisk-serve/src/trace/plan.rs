@@ -11,8 +11,8 @@ use brisk_launch::system_trace::system::WholeSystem;
 
 use super::traced::TraceSource;
 use crate::action::Action;
-use crate::launch::default_place;
-use crate::session::{Bind, MissingPlace, OpenImage, SessionImage};
+use crate::launch::{USUAL_PLACE, default_place};
+use crate::session::{Bind, MissingPlace, OpenImage};
 use crate::working_directory::WorkingDirectory;
 
 /// What a tracer serves, as far as it is known before anything is mounted.
@@ -38,6 +38,8 @@ pub(super) struct Planned {
     pub(super) what: PlannedSource,
     /// Where the program sees it: a canonical path, or one in a root directory that does not exist yet.
     pub(super) at: PathBuf,
+    /// What the profile calls this place. It is the same in all recordings, so that they can be merged.
+    pub(super) recorded_at: PathBuf,
 }
 
 pub(super) enum PlannedSource {
@@ -49,19 +51,35 @@ pub(super) enum PlannedSource {
 impl Planned {
     /// `in_root`: its place is in a root directory. `taken`: places of others, which a default place must not
     /// be.
-    pub(super) fn image(
-        image: &SessionImage,
-        in_root: bool,
-        taken: &[&Path],
-    ) -> Result<Self, Cause> {
-        let image = OpenImage::open(image, in_root)?;
+    pub(super) fn image(image: OpenImage, in_root: bool, taken: &[&Path]) -> Result<Self, Cause> {
         let at = match &image.at {
             Some(at) => at.clone(),
             None if in_root => PathBuf::from("/"),
             None => default_place(taken)?,
         };
-        let what = PlannedSource::Image(image);
-        Ok(Self { what, at })
+        Ok(Self::at(at, PlannedSource::Image(image)))
+    }
+
+    /// An image that is mounted on `place` in the user's own world.
+    pub(super) fn seen_by_user(image: OpenImage, place: &Path) -> Self {
+        let is_named = image.at.is_some();
+        let planned = Self::at(place.to_owned(), PlannedSource::Image(image));
+        match is_named {
+            true => planned,
+            // Each recording has another directory.
+            false => Self {
+                recorded_at: USUAL_PLACE.into(),
+                ..planned
+            },
+        }
+    }
+
+    pub(super) fn at(at: PathBuf, what: PlannedSource) -> Self {
+        Self {
+            what,
+            recorded_at: at.clone(),
+            at,
+        }
     }
 
     /// Its place, if that does not exist yet.
@@ -94,7 +112,7 @@ impl TracePlan {
     /// Where the command is, if its name has a slash.
     pub(super) fn program_place(&self) -> ProgramPlace<'_> {
         match self.served.first() {
-            Some(Planned { what, at }) => match what {
+            Some(Planned { what, at, .. }) => match what {
                 PlannedSource::Image(_) => ProgramPlace::Image(at),
                 PlannedSource::Tree(_) => ProgramPlace::Directory(at),
             },

@@ -29,7 +29,8 @@ use super::plan::TracePlan;
 use super::program::{Program, descendants, send};
 use super::traced::Traced;
 use super::tracer_message::{Failure, TracerMessage};
-use crate::namespace::{NamespaceKind, enter_session};
+use crate::namespace::{NamespaceKind, enter_session, is_privileged};
+use crate::session::BriefMount;
 use crate::{Owners, Recording};
 
 /// How long the program may take to end after a request, and after it was killed.
@@ -77,9 +78,9 @@ enum Cut {
     Ended,
 }
 
-/// Does everything, and reports. Returns the exit status.
-pub(super) fn run(plan: &TracePlan, report: OwnedFd) -> i32 {
-    let result = Tracer::trace(plan, &report).map_err(|e| Failure::new(&e));
+/// Does everything, and reports. `brief` is the image, if it is mounted already. Returns the exit status.
+pub(super) fn run(plan: &TracePlan, brief: Option<BriefMount>, report: OwnedFd) -> i32 {
+    let result = Tracer::trace(plan, brief, &report).map_err(|e| Failure::new(&e));
     let result = result.and_then(|result| result);
     // If nobody waits for it any more, nobody needs to know.
     match TracerMessage::write(report, &result) {
@@ -90,7 +91,11 @@ pub(super) fn run(plan: &TracePlan, report: OwnedFd) -> i32 {
 
 impl<'a> Tracer<'a> {
     /// The inner error says that the program could not be started.
-    fn trace(plan: &'a TracePlan, report: &'a OwnedFd) -> Result<Result<Traced, Failure>, Error> {
+    fn trace(
+        plan: &'a TracePlan,
+        brief: Option<BriefMount>,
+        report: &'a OwnedFd,
+    ) -> Result<Result<Traced, Failure>, Error> {
         let action = plan.action();
         let failed = |cause| Error::new(action, cause);
         let io = |step: &'static str| move |e: io::Error| Error::new(action, Cause::io(step, e));
@@ -105,22 +110,19 @@ impl<'a> Tracer<'a> {
             Some(system) => Some(System::prepare(system).map_err(failed)?),
             None => None,
         };
-        let entry = match system {
-            // The program must see all mounts that come and go.
-            Some(_) => NamespaceKind::Privileged,
-            None => enter_session(geteuid(), getegid()).map_err(failed)?,
+        let namespace = match (&system, &brief) {
+            (None, None) => Some(enter_session(geteuid(), getegid()).map_err(failed)?),
+            // The program must see all mounts that come and go, or an image that is mounted already.
+            _ => None,
         };
-        let owners = match entry {
-            NamespaceKind::Privileged => Owners::AsStored,
-            NamespaceKind::UserNamespace => Owners::Everything {
-                uid: geteuid().as_raw(),
-                gid: getegid().as_raw(),
-            },
-        };
+        let owners = Owners::of_mount(match namespace {
+            Some(kind) => kind == NamespaceKind::Privileged,
+            None => is_privileged(),
+        });
         // Daemons become children of this process, so that none is missed at the end.
         set_child_subreaper(Some(getpid()))
             .map_err(|e| failed(Cause::io("adopt what the program leaves", e)))?;
-        let (mut mounted, layout) = mount_all(plan).map_err(failed)?;
+        let (mut mounted, layout) = mount_all(plan, brief).map_err(failed)?;
         let recording = Recording::start();
         // Open until the program has started.
         let (starts, started) =
@@ -143,7 +145,9 @@ impl<'a> Tracer<'a> {
         let events = system.as_ref().map(System::directory);
         let all = (plan.system.as_ref()).is_some_and(|system| system.all_processes);
         let prepare = move || {
-            layout.finish(entry)?;
+            if let Some(kind) = namespace {
+                layout.finish(kind)?;
+            }
             plan.enter_working_directory()?;
             events.map_or(Ok(()), |directory| {
                 Instance::follow(&directory, all)

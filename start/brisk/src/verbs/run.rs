@@ -404,11 +404,7 @@ pub fn start(args: &Args) -> anyhow::Result<Answer> {
             )),
             Notice::PlaceMade(place) => tell_made(place),
             // A run of a desktop or a build has nobody to read it.
-            Notice::InUserNamespace(why) if is_told(args) => warn(&format!(
-                "{}; so only the program sees the image, in a user namespace, where ssh refuses root's files and sudo gets no \
-                 rights",
-                with_advice(why)
-            )),
+            Notice::InUserNamespace(why) if is_told(args) => tell_in_namespace(why),
             Notice::NoRoom(why) => warn(&format!(
                 "the directory of sessions has no room ({why}), so no other run shares what this one has in memory; \
                  free space or inodes there"
@@ -420,6 +416,14 @@ pub fn start(args: &Args) -> anyhow::Result<Answer> {
         Ok(never) => match never {},
         Err(error) => Err(located.explain(args, error)),
     }
+}
+
+/// Says what it costs that `fusermount3` cannot mount the image.
+pub fn tell_in_namespace(why: &brisk_launch::Error) {
+    warn(&format!(
+        "{}; so only the program sees the image, in a user namespace, where ssh refuses root's files and sudo gets no rights",
+        with_advice(why)
+    ));
 }
 
 /// Words as a shell takes them.
@@ -1056,12 +1060,18 @@ fn audit(
     trace.root = session.root;
     trace.binds = session.binds;
     trace.writable = session.writable;
+    trace.seen_by = session.seen_by;
     trace.directory = session.directory;
     trace.variables = session.variables;
     if !trace.root {
         tell_made_of(trace.image.iter().chain(&trace.with));
     }
-    let traced = match trace.record() {
+    let traced = trace.record(|notice| {
+        if let Notice::InUserNamespace(why) = notice {
+            tell_in_namespace(why);
+        }
+    });
+    let traced = match traced {
         Ok(traced) => traced,
         Err(error) => return Ok(Err(error)),
     };

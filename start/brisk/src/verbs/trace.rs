@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use brisk_image::profile::{Demand, Origin, Profile};
 use brisk_image::{Image, Tree, TreeRules, Work};
 use brisk_launch::{DiskCharge, ErrorKind, Readiness, Replay};
-use brisk_serve::{SessionImage, SystemTrace, Trace, TraceSource, Traced};
+use brisk_serve::{Notice, SessionImage, SystemTrace, Trace, TraceSource, Traced};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, say, warn};
 use brisk_terminal::names::shown;
@@ -16,6 +16,7 @@ use clap::builder::TypedValueParser as _;
 use indicatif::BinaryBytes;
 
 use super::profile::percent;
+use super::run::tell_in_namespace;
 use crate::entry::{Entry, Start};
 use crate::image_args::{open_image, open_image_within, unlimited};
 use crate::output_file::{check_no_input, check_output};
@@ -29,8 +30,11 @@ use crate::verify_args::OpenedImage;
 /// What to record.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-brisk serves the image, and each tree at its own place, to the command and what it starts, and to nobody else. \
-Nothing of them is in memory at first, and they are read-only without --writable. brisk does not record the \
+brisk serves the image, and each tree at its own place. Nothing of them is in memory at first, and they are read-only \
+without --writable. An ordinary user's programs all see an image that is named alone, and what they ask of it is recorded, \
+too. With --tree, --at, --root, --bind, --with, --writable or a place that the image records, and for root, only the command \
+and what it starts see them, without root in a user namespace: there root's files belong to nobody, so ssh refuses them, and \
+sudo gets no rights. brisk does not record the \
 system's other files, and says how much of them the command maps if that is at least 4 MiB. When the recording \
 ends, brisk ends what the command has left running.\n\n\
 With neither an image nor a tree, brisk traces the whole system, which needs root: each page that the kernel \
@@ -72,7 +76,8 @@ pub struct Args {
     trees: Vec<PathBuf>,
 
     /// The directory to mount the image on. The mount hides its contents, from the command only. [default: the place
-    /// that the image records, else the first of /mnt, /media and /srv that is empty]
+    /// that the image records; else a directory of its own if all programs of the user see it, or the first of /mnt, /media
+    /// and /srv that is empty]
     #[arg(long, value_name = "DIR", requires = "image", conflicts_with = "root")]
     at: Option<PathBuf>,
 
@@ -198,10 +203,16 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let mut profiles = Vec::new();
     let mut sources = Vec::new();
     let mut outside = 0;
-    for _ in 0..args.runs {
+    for run in 0..args.runs {
         let traced = match system {
             true => whole.record(),
-            false => served.record(),
+            false => served.record(|notice| {
+                if let Notice::InUserNamespace(why) = notice
+                    && run == 0
+                {
+                    tell_in_namespace(why);
+                }
+            }),
         };
         let traced = match traced {
             Err(error) if recorded.is_some() && error.kind() == ErrorKind::Place => {

@@ -30,7 +30,7 @@ mod request;
 mod shortage;
 mod state;
 mod supervisor;
-mod watchdog;
+pub(super) mod watchdog;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

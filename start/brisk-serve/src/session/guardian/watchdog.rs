@@ -92,6 +92,14 @@ impl Watchdog {
     }
 }
 
+/// Takes the name of a watchdog, and ignores requests to end: stopping a service asks all its processes to end at once, and this
+/// one must end after the others.
+pub(in crate::session) fn begin() {
+    // A missing name does no harm.
+    rustix::thread::set_name(NAME).ok();
+    ignore_requests_to_end();
+}
+
 /// How long to wait for programs after the guardian died. A program that was about to join needs that time to appear.
 const ORPHANED: Duration = Duration::from_secs(1);
 
@@ -144,10 +152,7 @@ pub(super) fn run(
     mut guardian: Option<OwnedFd>,
     members: &Members,
 ) -> i32 {
-    // A missing name does no harm.
-    rustix::thread::set_name(NAME).ok();
-    // Stopping a service asks all its processes to end at once. This one must end after the others.
-    ignore_requests_to_end();
+    begin();
     // Other mounts that all programs see stay until they are unmounted.
     guardian.take_if(|_| !members.end_session());
     let mut programs = Programs::OfGuardian;
