@@ -46,33 +46,33 @@ pub(super) fn remove_dead_mounts(kept: &[&Path]) -> Result<(), Cause> {
         thread::sleep(ENDING);
         dead = dead_of(&dead)?;
     }
-    for place in dead {
-        SharedMountPoint::of(place, true).take_out()?;
-    }
-    Ok(())
+    let taken_out = dead.into_iter();
+    let taken_out = taken_out.map(|place| SharedMountPoint::of(place, true).take_out());
+    // One that stays keeps no other.
+    taken_out.fold(Ok(()), Result::and)
 }
 
-/// The places of mounts that nobody serves any more. Another process asks, because a server that is stopped does not answer.
+/// The places of mounts that nobody serves any more. Other processes ask, one for each, because a server that is stopped does not
+/// answer.
 fn dead_of(places: &[PathBuf]) -> Result<Vec<PathBuf>, Cause> {
-    if places.is_empty() {
-        return Ok(Vec::new());
-    }
     let failed = |e| Cause::io("look for mounts that nobody serves", e);
     let (said, says) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
     let null = open_null()?;
     let kept = [says.as_raw_fd()];
-    start_detached(&kept, null.as_fd(), move || {
-        for (index, place) in (0u8..).zip(places) {
+    for (index, place) in (0u8..).zip(places) {
+        let says = &says;
+        start_detached(&kept, null.as_fd(), move || {
             let asks = AtFlags::STATX_FORCE_SYNC;
             let found = statx(CWD, place, asks, StatxFlags::BASIC_STATS);
             if let Err(Errno::NOTCONN | Errno::CONNABORTED) = found {
                 // If nobody waits any more, a later look finds the same.
-                rustix::io::write(&says, &[index]).ok();
+                rustix::io::write(says, &[index]).ok();
             }
-        }
-        0
-    })
-    .map_err(failed)?;
+            0
+        })
+        .map_err(failed)?;
+    }
+    drop(says);
     let mut dead = Vec::new();
     let mut fds = [PollFd::new(&said, PollFlags::IN)];
     let mut index = [0];
