@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::answer::{Judged, judge, validator_of};
 use crate::log::say;
-use crate::origin::{Origin, Part, next_piece};
+use crate::origin::{Origin, Part, next_piece, reasons};
 use crate::pace::{LEAST, LEAST_IN, Pace};
 use crate::sums;
 
@@ -40,6 +40,17 @@ const SAVE: Duration = Duration::from_secs(2);
 
 /// How long an answer that something will never come counts. Then the server is asked again.
 const NEVER: Duration = Duration::from_secs(1);
+
+/// How far the whole was compared with what it should be.
+#[derive(Default)]
+enum Check {
+    /// It will be, when all is there.
+    #[default]
+    Due,
+    Running,
+    /// It could not be, and why. It is tried again when somebody asks for the whole.
+    Failed(String),
+}
 
 /// An image that arrives.
 pub struct Image {
@@ -76,7 +87,7 @@ pub struct Image {
     work: Notify,
     news: watch::Sender<u64>,
     busy_since: Cell<Option<Instant>>,
-    is_checked: Cell<bool>,
+    check: RefCell<Check>,
     /// What comes before the rest, in order, when that is wanted: the files of which the hot pack has pages.
     opened: RefCell<Vec<Range<u64>>>,
     keeps_account: Cell<bool>,
@@ -139,7 +150,7 @@ impl Image {
             work: Notify::new(),
             news: watch::Sender::new(0),
             busy_since: Cell::new(None),
-            is_checked: Cell::new(false),
+            check: RefCell::default(),
             opened: RefCell::default(),
             keeps_account: Cell::new(false),
             wants_rest: Cell::new(false),
@@ -313,7 +324,6 @@ impl Image {
     /// The image was complete, and a part of it is wrong: it arrives again, as far as it is absent.
     fn arrive_again(self: &Rc<Self>) -> io::Result<()> {
         self.entry.borrow_mut().about.is_complete = false;
-        self.is_checked.set(false);
         self.start();
         // Without a map, others go on believing the entry, and find the same fault.
         let map = open_own(&self.entry.borrow().map_path(), true)?;
@@ -382,13 +392,46 @@ impl Image {
         self.entry.borrow().about.is_complete
     }
 
-    /// Whether a request is under way or about to be sent.
-    pub fn is_at_work(&self) -> bool {
-        self.schedule.borrow().is_busy()
+    /// Waits until the whole is there and was compared.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not.
+    pub async fn whole(&self) -> Result<(), String> {
+        let (mut news, since) = (self.news(), Instant::now());
+        if matches!(*self.check.borrow(), Check::Failed(_)) {
+            self.check.take();
+            self.work.notify_one();
+        }
+        while !self.is_complete() {
+            if let Check::Failed(why) = &*self.check.borrow() {
+                return Err(why.clone());
+            }
+            let fault = self.entry.borrow().about.fault.clone();
+            if !self.presence.is_complete()
+                && let Some(why) = fault.or_else(|| self.problem(since))
+            {
+                return Err(why);
+            }
+            // This lives as long as the image.
+            news.changed().await.ok();
+        }
+        Ok(())
     }
 
-    /// Writes what is known of the image.
+    /// Whether a request is under way or about to be sent, or the whole is compared.
+    pub fn is_at_work(&self) -> bool {
+        self.schedule.borrow().is_busy() || matches!(*self.check.borrow(), Check::Running)
+    }
+
+    /// Writes what is known of the image. What cannot be written is said in the log.
     pub fn save(&self) {
+        if let Err(e) = self.try_save() {
+            say!("{}: {}", self.url.borrow(), reasons(&e));
+        }
+    }
+
+    fn try_save(&self) -> Result<(), brisk_remote::Error> {
         // An entry that somebody has removed must not come back, and one that was made anew is another image's.
         let entry = self.entry.borrow();
         if self.is_of(&entry) && (entry.map_path().exists() || entry.about.is_complete) {
@@ -399,10 +442,9 @@ impl Image {
             {
                 entry.about.is_pinned = about.is_pinned;
             }
-            if let Err(e) = entry.save() {
-                say!("{}: {e}", self.url.borrow());
-            }
+            entry.save()?;
         }
+        Ok(())
     }
 
     async fn keep_account(self: Rc<Self>) {
@@ -424,7 +466,8 @@ impl Image {
     async fn pump(self: Rc<Self>) {
         while !self.is_complete() {
             self.start_requests();
-            if self.presence.is_complete() && !self.is_checked.replace(true) {
+            let is_due = matches!(*self.check.borrow(), Check::Due);
+            if self.presence.is_complete() && is_due {
                 self.finish().await;
             }
             let next = self
@@ -758,21 +801,29 @@ impl Image {
 
     /// All bytes are there: compares them with the digest that the file should have. Then it is an ordinary file.
     async fn finish(&self) {
-        if let Err(why) = self.complete().await {
-            say!("{}: {why}", self.url.borrow());
-        }
+        self.check.replace(Check::Running);
+        let check = match self.complete().await {
+            Ok(()) => Check::Due,
+            Err(why) => {
+                say!("{}: {why}", self.url.borrow());
+                Check::Failed(why)
+            }
+        };
+        self.check.replace(check);
         self.news.send_modify(|n| *n += 1);
     }
 
+    /// Fails if the disk does.
     async fn complete(&self) -> Result<(), String> {
-        let failed = |e: io::Error| format!("the image cannot be read back: {e}");
-        let file = self.file.try_clone().map_err(failed)?;
+        let path = self.entry.borrow().image_path();
+        let failed = |what, e: io::Error| format!("{} cannot be {what}: {e}", path.display());
+        let not_read = |e| failed("read back", e);
+        let file = self.file.try_clone().map_err(not_read)?;
         let len = self.presence.len();
         let digest = tokio::task::spawn_blocking(move || sha256_of(&file, len)).await;
-        let digest = digest.map_err(|e| e.to_string())?.map_err(failed)?;
+        let digest = digest.map_err(|e| e.to_string())?.map_err(not_read)?;
         if !self.presence.is_complete() {
             // Somebody has found wrong bytes meanwhile.
-            self.is_checked.set(false);
             return Ok(());
         }
         let (wanted, is_vouched) = {
@@ -781,24 +832,28 @@ impl Image {
         };
         if let Some(wanted) = wanted.filter(|wanted| *wanted != digest) {
             let why = format!(
-                "the whole image has the SHA-256 {digest}, and its .remote file says {wanted}"
+                "the whole image is not what its publisher says: it has the SHA-256 {digest}, and its .remote file says {wanted}"
             );
             if !is_vouched {
                 let why = format!("{why}; it was dropped from the cache");
-                self.drop_all(&why).map_err(failed)?;
-                return Err(why);
+                say!("{}: {why}", self.url.borrow());
+                return self.drop_all(&why).map_err(|e| failed("dropped", e));
             }
             // The server lies about the digest, or about a block, which whoever reads that finds out by the root hash.
             say!("{}: {why}", self.url.borrow());
             self.entry.borrow_mut().about.sha256 = None;
         }
         // What is complete is believed after a crash of the system.
-        self.file.sync_data().map_err(failed)?;
+        self.file.sync_data().map_err(|e| failed("written", e))?;
         {
             let about = &mut self.entry.borrow_mut().about;
             (about.is_complete, about.fault) = (true, None);
         }
-        self.save();
+        // The map says what is there until this does.
+        if let Err(e) = self.try_save() {
+            self.entry.borrow_mut().about.is_complete = false;
+            return Err(reasons(&e));
+        }
         // Those who read it have it open.
         if self.is_of(&self.entry.borrow()) {
             std::fs::remove_file(self.entry.borrow().map_path()).ok();
@@ -809,7 +864,6 @@ impl Image {
 
     /// The whole is not what the server has said of it.
     fn drop_all(&self, why: &str) -> io::Result<()> {
-        self.is_checked.set(false);
         self.presence.clear(&(0..self.presence.len()));
         if let Some(map) = &*self.map.borrow() {
             map.set_len(0)?;
@@ -876,4 +930,49 @@ fn read_up_to(file: &File, buf: &mut [u8]) -> io::Result<usize> {
 fn boot() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use brisk_remote::RemoteCache;
+    use tokio::task::LocalSet;
+
+    use super::*;
+
+    /// All has arrived, and the disk has lost a part of it.
+    #[test]
+    fn what_cannot_be_read_back_is_said_and_tried_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cache = RemoteCache::at(&dir.path().join("remote")).expect("room");
+        let about = About {
+            url: "http://127.0.0.1:1/app.img".into(),
+            len: 3 * UNIT,
+            root: Some("00".repeat(32)),
+            ..About::default()
+        };
+        let entry = cache.make("a", &about).expect("room");
+        std::fs::write(entry.map_path(), [0xff; 8]).expect("room");
+        let file = open_own(&entry.image_path(), false).expect("made");
+        file.set_len(UNIT).expect("room");
+        let url = RemoteUrl::parse(&about.url).expect("a URL");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let fetch = async {
+            let origin = Rc::new(Origin::new(&dir.path().join("http")).expect("room"));
+            let options = OpenOptions::default();
+            let image = Image::open(entry.clone(), url, origin, options).expect("made");
+            let path = entry.image_path();
+            let said = format!("{} cannot be read back: ", path.display());
+            let failed = image.whole().await.expect_err("it is too short");
+            assert!(failed.starts_with(&said), "{failed}");
+            assert!(!image.is_at_work());
+            file.set_len(3 * UNIT).expect("room");
+            assert_eq!(image.whole().await, Ok(()));
+        };
+        LocalSet::new().block_on(&runtime, fetch);
+        let about = cache.entry("a").expect("no fault").expect("there").about;
+        assert!(about.is_complete);
+    }
 }

@@ -218,7 +218,14 @@ impl Server {
                 options,
                 anew,
             } => self.open(&parse_url(&url)?, resolved, options, anew).await,
-            Ask::Attach { key, inode } => self.attach(&key, inode),
+            Ask::Attach { key, inode } => self
+                .attached(&key, inode)
+                .map(|image| Served::Image(image, None)),
+            Ask::Whole { key, inode } => {
+                let image = self.attached(&key, inode)?;
+                image.whole().await?;
+                Ok(Served::Told(Tell::Whole))
+            }
             Ask::Refresh { url } => {
                 let (server, url) = (Rc::clone(self), parse_url(&url)?);
                 spawn_local(async move { server.refresh(&url).await });
@@ -470,7 +477,8 @@ impl Server {
         None
     }
 
-    fn attach(&self, key: &str, inode: u64) -> Result<Served, String> {
+    /// The image that a program has open.
+    fn attached(&self, key: &str, inode: u64) -> Result<Rc<Image>, String> {
         let entry = self.cache.entry(key).map_err(|e| reasons(&e))?;
         // Nothing can be written into a file without a name.
         let entry = entry.filter(|entry| {
@@ -478,17 +486,16 @@ impl Server {
         });
         let entry = entry.ok_or(REMOVED)?;
         let url = parse_url(&entry.about.url)?;
-        let image = match self.known(&entry) {
+        match self.known(&entry) {
             Some(image) => {
                 if entry.about.is_complete {
                     // Whoever starts it asks nobody here.
                     image.set_options(entry.about.options);
                 }
-                image
+                Ok(image)
             }
-            None => self.image(key, &url, &entry.about.options)?,
-        };
-        Ok(Served::Image(image, None))
+            None => self.image(key, &url, &entry.about.options),
+        }
     }
 }
 

@@ -678,31 +678,61 @@ fn a_cache_that_is_deleted_or_full_is_said_and_nobody_hangs() {
     drop(server);
 
     let (place, _server, url) = published();
-    let cache = place.path("cache");
-    let mount = |options: &str| {
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "none"])
-            .arg(&cache)
-            .status();
-        assert!(
-            mounted.expect("mount is installed").success(),
-            "these tests need root"
-        );
-    };
-    mount("size=1m");
+    mount_cache(&place, "size=1m");
     let message = place.fails(&["extract", &url, &text(&place.path("out")), "--wait", "5s"]);
     assert!(message.contains("No space left on device"), "{message}");
-    mount("remount,size=64m");
+    mount_cache(&place, "remount,size=64m");
     assert!(place.done(&["cat", &url, "data/39"]) == contents("data/39"));
+    give_back(&place);
+}
+
+/// Puts another disk below the cache, or changes it.
+fn mount_cache(place: &Place, options: &str) {
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", options, "none"])
+        .arg(place.path("cache"))
+        .status();
+    assert!(
+        mounted.expect("mount is installed").success(),
+        "these tests need root"
+    );
+}
+
+/// Takes that disk away again.
+fn give_back(place: &Place) {
     for pid in place.fetchers() {
         kill(u32::try_from(pid).expect("a process"), "-KILL");
     }
     await_that("nobody uses the disk", || {
         Command::new("umount")
-            .arg(&cache)
+            .arg(place.path("cache"))
             .status()
             .is_ok_and(|status| status.success())
     });
+}
+
+/// All of it arrives, and the disk has no room for the file that says so.
+#[test]
+fn a_fetch_ends_if_the_disk_fails_when_all_is_there() {
+    let (place, _server, url) = published();
+    // What is said of it would have to be written first.
+    fs::remove_file(place.path("www/app.img.remote")).expect("published");
+    mount_cache(&place, "size=64m");
+    let read = place.done(&["cat", &url, "data/1", "--background", "never"]);
+    assert!(read == contents("data/1"));
+    let disk = rustix::fs::statvfs(place.path("cache")).expect("mounted");
+    let used = disk.f_files - disk.f_ffree;
+    mount_cache(&place, &format!("remount,nr_inodes={used}"));
+    let message = place.fails(&["remote", "fetch", &url, "-q"]);
+    assert!(
+        message.contains("/about: No space left on device"),
+        "{message}"
+    );
+    assert!(!is_whole(&place));
+    mount_cache(&place, &format!("remount,nr_inodes={}", used + 100));
+    place.done(&["remote", "fetch", &url, "-q"]);
+    assert!(is_whole(&place));
+    give_back(&place);
 }
 
 /// A session of a URL is found by the URL.

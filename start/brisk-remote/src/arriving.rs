@@ -78,6 +78,14 @@ impl Arriving {
         }
     }
 
+    /// Asks the fetcher whether all of it is there.
+    pub(crate) fn ask_whole(&self) -> Ask {
+        Ask::Whole {
+            key: self.key.clone(),
+            inode: self.inode,
+        }
+    }
+
     /// The file with the bytes. What has not arrived is zeros in it.
     pub fn image(&self) -> &File {
         &self.image

@@ -30,6 +30,9 @@ const START: Duration = Duration::from_secs(10);
 /// How long a fetcher may take to say that a name cannot be asked for. It gives up itself before that.
 const ANSWER: Duration = Duration::from_secs(120);
 
+/// How long reading a whole image back may take.
+const CHECK: Duration = Duration::from_secs(24 * 3600);
+
 /// How often in a row another fetcher is asked because one has ended.
 const TRIES: u32 = 3;
 
@@ -246,7 +249,7 @@ impl Fetcher {
     /// `Server`.
     pub fn resolve(&mut self, url: &RemoteUrl, refresh: bool) -> Result<Resolved> {
         let url = url.as_str().to_owned();
-        match self.ask(&Ask::Resolve { url, refresh })? {
+        match self.ask(&Ask::Resolve { url, refresh }, ANSWER)? {
             Tell::Resolved(resolved) => Ok(resolved),
             other => Err(unexpected(&other)),
         }
@@ -271,7 +274,7 @@ impl Fetcher {
             options: options.clone(),
             anew,
         };
-        match self.ask(&ask)? {
+        match self.ask(&ask, ANSWER)? {
             Tell::Opened(opened) => Ok(opened),
             other => Err(unexpected(&other)),
         }
@@ -286,6 +289,18 @@ impl Fetcher {
         self.send(&arriving.attach())
     }
 
+    /// Waits until all of an image is there, and was compared with what it should be.
+    ///
+    /// # Errors
+    ///
+    /// `Server`, with the reason why it is not.
+    pub fn whole(&mut self, arriving: &Arriving) -> Result<()> {
+        match self.ask(&arriving.ask_whole(), CHECK)? {
+            Tell::Whole => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Sends a message that has no answer.
     ///
     /// # Errors
@@ -296,10 +311,10 @@ impl Fetcher {
     }
 
     /// Asks what may be asked twice. If the fetcher ends before it answers, the next one is asked.
-    fn ask(&mut self, ask: &Ask) -> Result<Tell> {
+    fn ask(&mut self, ask: &Ask, at_most: Duration) -> Result<Tell> {
         let mut tries = 0;
         let tell = loop {
-            let asked = write_line(&mut self.out, ask).and_then(|()| self.lines.next(ANSWER));
+            let asked = write_line(&mut self.out, ask).and_then(|()| self.lines.next(at_most));
             match asked {
                 Ok(tell) => break tell,
                 Err(e) if tries == TRIES => return Err(Error::io("hear from brisk-fetch", e)),

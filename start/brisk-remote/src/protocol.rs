@@ -99,6 +99,13 @@ pub enum Ask {
         /// The number of its file. Another one may have its name by now.
         inode: u64,
     },
+    /// Is all of such an image there, and was it compared with what it should be? The answer comes when that is known.
+    Whole {
+        /// The entry.
+        key: String,
+        /// The number of its file.
+        inode: u64,
+    },
     /// These bytes are wanted.
     Want {
         /// The first byte.
@@ -146,6 +153,8 @@ pub enum Tell {
         /// Why.
         why: String,
     },
+    /// All of an image is there, and is what it should be.
+    Whole,
     /// What was asked is not done.
     Refused {
         /// Why, and what to do.

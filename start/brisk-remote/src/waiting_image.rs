@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use brisk_io::ByteSource;
 
 use crate::arriving::{Arriving, Window, may_renew};
+use crate::error::Result;
 use crate::fetcher::{Fetcher, FetcherPlace, Lines};
 use crate::protocol::{Ask, Tell};
 use crate::schedule::Class;
@@ -136,6 +137,18 @@ impl WaitingImage {
                 Err(_) => state.out = None,
             }
             self.changed.notify_all();
+        }
+    }
+
+    /// Waits until all of it is there, and was compared with what it should be.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not.
+    pub fn wait_for_whole(&self) -> Result<()> {
+        match self.arriving.is_whole() {
+            true => Ok(()),
+            false => Fetcher::at(&self.fetcher)?.whole(&self.arriving),
         }
     }
 

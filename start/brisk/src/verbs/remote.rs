@@ -186,33 +186,15 @@ fn fetch(args: &FetchArgs) -> anyhow::Result<Answer> {
     if args.hot {
         return Ok(Answer::Yes);
     }
-    let whole = wait_until_complete(&opened.entry.key)?;
-    if let (Some(verified), None) = (opened.image.verified(), whole.about.sha256) {
+    let whole = opened.source.wait_for_whole();
+    whole.with_context(|| format!("cannot fetch {}", shown(&args.url)))?;
+    let entry = RemoteCache::of_user()?.entry(&opened.entry.key)?;
+    let digest = entry.and_then(|entry| entry.about.sha256);
+    if let (Some(verified), None) = (opened.image.verified(), digest) {
         // A digest that nobody has said, or that differs, does not find a wrong block.
         verified.check_all(&Work::new())?;
     }
     Ok(Answer::Yes)
-}
-
-/// Waits until the digest of a whole image was compared.
-fn wait_until_complete(key: &str) -> anyhow::Result<Entry> {
-    let cache = RemoteCache::of_user()?;
-    loop {
-        let entry = cache
-            .entry(key)?
-            .context("the image was removed from the cache meanwhile")?;
-        if entry.about.is_complete {
-            return Ok(entry);
-        }
-        if entry.present()? < entry.about.len {
-            bail!(
-                "{}: the whole image is not what its publisher says, so it was dropped; {} says more",
-                shown(&entry.about.url),
-                cache.path().join("fetch.log").display()
-            );
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Who vouches for an image, as a word and for people.
