@@ -37,6 +37,8 @@ const DOCUMENTS: u64 = 8 << 20;
 /// Servers, and what they said about names.
 pub struct Origin {
     client: Client,
+    /// How long a server may take for a document.
+    silence: Duration,
     /// Hosts that a user has named. A redirect from another one must not lead to this machine.
     named: Arc<Mutex<HashSet<String>>>,
 }
@@ -52,6 +54,10 @@ pub enum Document {
 impl Origin {
     /// Keeps what servers say about names in `directory`.
     pub fn new(directory: &Path) -> io::Result<Self> {
+        Self::with_silence(directory, SILENCE)
+    }
+
+    fn with_silence(directory: &Path, silence: Duration) -> io::Result<Self> {
         let cache = Cache::open(directory, CacheOptions::new().limit(DOCUMENTS))
             .map_err(io::Error::other)?;
         // Who names a proxy means it, wherever it is.
@@ -69,14 +75,15 @@ impl Origin {
             .retries(Retries::at_most(0))
             .layer(|layer| {
                 layer
-                    .head_timeout(Some(SILENCE))
-                    .body_timeout(Some(SILENCE))
+                    .head_timeout(Some(silence))
+                    .body_timeout(Some(silence))
             });
         if let Some(roots) = env::var_os("SSL_CERT_FILE").or_else(|| env::var_os("SSL_CERT_DIR")) {
             client = client.roots(roots);
         }
         Ok(Self {
             client: client.finish(),
+            silence,
             named,
         })
     }
@@ -112,7 +119,7 @@ impl Origin {
         refresh: bool,
     ) -> Result<Document, String> {
         // It is small, so one that drips is given up.
-        let asked = timeout(SILENCE, self.ask_document(url, suffix, refresh)).await;
+        let asked = timeout(self.silence, self.ask_document(url, suffix, refresh)).await;
         asked.unwrap_or_else(|_| Err(format!("{} is too slow", url.host())))
     }
 
@@ -293,7 +300,40 @@ impl Resolve for FarResolver {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
     use super::*;
+
+    /// Each byte comes well before a silent server is given up.
+    #[test]
+    fn a_document_that_drips_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let read = stream.read(&mut [0; 4096]).expect("a request");
+                assert!(read > 0);
+                let head = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n";
+                stream.write_all(head.as_bytes()).expect("it listens");
+                while stream.write_all(b"#").is_ok() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let dir = tempfile::tempdir().expect("a directory");
+        let silence = Duration::from_millis(500);
+        let origin = Origin::with_silence(dir.path(), silence).expect("room");
+        let url = RemoteUrl::parse(&format!("http://{address}/app.img")).expect("a URL");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let local = tokio::task::LocalSet::new();
+        let asked = local.block_on(&runtime, origin.document(&url, ".remote", false));
+        assert_eq!(asked.err().as_deref(), Some("127.0.0.1 is too slow"));
+    }
 
     #[test]
     fn a_proxy_has_a_host() {

@@ -735,6 +735,42 @@ fn a_fetch_ends_if_the_disk_fails_when_all_is_there() {
     give_back(&place);
 }
 
+/// A fetcher ends a minute after its last connection.
+#[test]
+fn a_session_lets_the_fetcher_go_when_all_is_there() {
+    let (place, server, url) = published();
+    let mnt = mounted(&place, &url);
+    assert!(connections(&place) > 0);
+    place.done(&["remote", "fetch", &url, "-q"]);
+    await_that("nobody is connected", || connections(&place) == 0);
+    // It is asked again when something is wrong.
+    damage(&place, "data/2");
+    let asked = server.asked().len();
+    assert!(fs::read(mnt.join("data/2")).expect("it comes again") == contents("data/2"));
+    assert!(server.asked().len() > asked);
+    await_that("nobody is connected any more", || connections(&place) == 0);
+}
+
+/// How many programs are connected with the fetcher.
+fn connections(place: &Place) -> usize {
+    let sockets = fs::read_to_string("/proc/net/unix").expect("mounted");
+    // Its listening socket has the state 01.
+    let is_connected = |line: &&str| line.contains("/fetch.sock") && line.contains(" 03 ");
+    let connected: Vec<_> = sockets
+        .lines()
+        .filter(is_connected)
+        .filter_map(|line| line.split_whitespace().nth(6))
+        .map(|inode| format!("socket:[{inode}]"))
+        .collect();
+    let fetchers = place.fetchers().into_iter();
+    let files = fetchers.flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).ok());
+    let links = files.flatten().flatten();
+    let links = links.filter_map(|file| fs::read_link(file.path()).ok());
+    links
+        .filter(|link| connected.iter().any(|inode| link.as_os_str() == &**inode))
+        .count()
+}
+
 /// A session of a URL is found by the URL.
 #[test]
 fn sessions_are_found_by_their_url() {

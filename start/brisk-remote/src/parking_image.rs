@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -107,6 +108,12 @@ impl ParkingImage {
         !asks.unsent.is_empty()
     }
 
+    /// Whether all of it is there, and nothing is to be sent.
+    pub fn needs_nobody(&self) -> bool {
+        let absent = self.arriving.first_absent(&(0..self.arriving.len()));
+        matches!(absent, Ok(None)) && !self.has_asks()
+    }
+
     /// Makes [`Arrivals::next`] return.
     pub fn wake_up(&self) {
         // A full pipe has bytes enough.
@@ -198,6 +205,13 @@ pub struct Arrivals<'a> {
     image: &'a ParkingImage,
     out: UnixStream,
     lines: Lines,
+}
+
+impl Drop for Arrivals<'_> {
+    fn drop(&mut self) {
+        // A thread with descriptors of its own may have a copy. What has ended need not be ended.
+        self.out.shutdown(Shutdown::Both).ok();
+    }
 }
 
 impl Arrivals<'_> {

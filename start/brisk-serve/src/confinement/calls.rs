@@ -116,7 +116,7 @@ const MESSAGES: &[c_long] = &[
 /// Linux 6.5, on all processors.
 const CACHESTAT: c_long = 451;
 
-/// Reading ahead, and what was recorded.
+/// Reading ahead, what was recorded, and letting the fetcher go.
 const SERVER: &[c_long] = &[
     CACHESTAT,
     libc::SYS_fadvise64,
@@ -124,6 +124,7 @@ const SERVER: &[c_long] = &[
     libc::SYS_memfd_create,
     libc::SYS_mincore,
     libc::SYS_readahead,
+    libc::SYS_shutdown,
 ];
 
 /// Writing a pack into its directory.

@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long nothing need be heard.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How long nobody may bring anything before requests fail. Whoever brings it says so much earlier, if it lives.
+/// [`ArrivingSource::lost`]. Whoever brings it says so much earlier, if it lives.
 const LOST: Duration = Duration::from_secs(90);
 
 /// `SIGKILL` in a set of signals, as `/proc/PID/status` has it. The kernel adds it to each thread that a fatal signal ends.
@@ -41,6 +41,8 @@ pub(crate) struct ArrivingSource {
     connected: Mutex<Receiver<Option<UnixStream>>>,
     /// Asks for another connection, when the first has ended.
     reconnect: Mutex<Option<Reconnect>>,
+    /// How long nobody may bring anything before requests fail.
+    lost: Duration,
 }
 
 /// Asks somebody for a connection, who gives it to [`ArrivingSource::connected`].
@@ -60,6 +62,7 @@ impl ArrivingSource {
             connecting: Mutex::new(sender),
             connected: Mutex::new(receiver),
             reconnect: Mutex::new(None),
+            lost: LOST,
         }
     }
 
@@ -236,7 +239,7 @@ impl<'a> Parked<'a> {
             let arrivals = connection.map(|stream| image.arrivals(stream));
             let Some(Ok(mut arrivals)) = arrivals else {
                 self.fail_killed(fail);
-                if heard.elapsed() > LOST {
+                if heard.elapsed() > source.lost {
                     for request in self.take(|_| true) {
                         fail(
                             request,
@@ -268,6 +271,8 @@ impl<'a> Parked<'a> {
                         }
                     }
                     Arrival::Lost => break,
+                    // Whoever brings it may end. If bytes are wrong, another is asked for.
+                    Arrival::Nothing if self.is_empty() && image.needs_nobody() => break,
                     Arrival::Here | Arrival::Nothing => {}
                 }
                 // An error of the map is met again when the request is answered.
@@ -308,7 +313,76 @@ fn is_killed_by(status: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::IoSlice;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use brisk_remote::{About, Arriving, RemoteCache};
+    use zerocopy::FromZeros;
+
+    use super::super::channel::Device;
+    use super::super::wire::InHeader;
     use super::*;
+
+    struct NoDevice;
+
+    impl Device for NoDevice {
+        fn read(&self, _: &mut [u8]) -> Result<usize, Errno> {
+            Err(Errno::NODEV)
+        }
+
+        fn write(&self, _: &[IoSlice<'_>]) -> Result<(), Errno> {
+            Err(Errno::NODEV)
+        }
+    }
+
+    /// What a reader gets after three times at which nobody could be reached. `lost`: how long that may be.
+    fn answer_without_fetcher(lost: Duration) -> Option<(Errno, String)> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cache = RemoteCache::at(&dir.path().join("remote")).expect("made");
+        let about = About {
+            len: 8192,
+            ..About::default()
+        };
+        let entry = cache.make("a", &about).expect("room");
+        let arriving = Arc::new(Arriving::open(&entry).expect("made"));
+        let image = Arc::new(ParkingImage::new(arriving).expect("a pipe"));
+        let mut source = ArrivingSource::new(Arc::clone(&image));
+        source.lost = lost;
+        let source = Arc::new(source);
+        let parked = Arc::new(Parked::default());
+        let header = InHeader {
+            unique: 7,
+            pid: std::process::id(),
+            ..InHeader::new_zeroed()
+        };
+        let request = Request { header, body: &[] };
+        parked.park(&image, Channel(&NoDevice), &request, &[], 0..4096);
+        let (rounds, connecting) = (AtomicU32::new(0), lock(&source.connecting).clone());
+        let ending = Arc::clone(&parked);
+        source.reconnect_by(Reconnect(Box::new(move || {
+            if rounds.fetch_add(1, Ordering::Relaxed) == 2 {
+                ending.end(None);
+            }
+            connecting.send(None).expect("it listens");
+        })));
+        let answer = Mutex::new(None);
+        let again = |_: ParkedRequest<'_>| panic!("nothing has come");
+        let fail = |request: ParkedRequest<'_>, errno, why: Option<&str>| {
+            assert_eq!(request.unique, 7);
+            *lock(&answer) = Some((errno, why.unwrap_or_default().to_owned()));
+            parked.end(None);
+        };
+        parked.hear(&source, &again, &fail);
+        answer.into_inner().expect("nobody panics")
+    }
+
+    #[test]
+    fn a_read_fails_when_no_fetcher_can_be_started_for_long() {
+        assert_eq!(answer_without_fetcher(Duration::from_secs(3600)), None);
+        let (errno, why) = answer_without_fetcher(Duration::ZERO).expect("it fails");
+        assert_eq!(errno, Errno::IO);
+        assert!(why.contains("none can be started"), "{why}");
+    }
 
     #[test]
     fn only_a_fatal_signal_ends_a_wait() {
