@@ -131,6 +131,70 @@ fn every_verb_that_reads_takes_a_url() {
     );
 }
 
+#[test]
+fn what_is_made_of_an_image_is_made_of_its_url() {
+    let (place, server, url) = published();
+    let (made, tree) = (text(&place.path("made.img")), text(&place.path("tree")));
+    let profile = recorded(&place);
+    // What is made has the name of the image, and lies here.
+    let here = |arguments: &[&str]| {
+        let mut brisk = place.brisk(arguments);
+        let output = brisk.current_dir(place.path("home")).output();
+        let output = output.expect("brisk is built");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        said
+    };
+    let of_file = text(&place.path("of-file"));
+    here(&[
+        "hot",
+        &url,
+        "--profile",
+        &profile,
+        "-q",
+        "--background",
+        "never",
+    ]);
+    place.done(&["hot", &made, "--profile", &profile, "-q", "-o", &of_file]);
+    let read = |name: &str| fs::read(place.path(name)).expect("written");
+    assert!(read("home/app.img.hot") == read("of-file"));
+    let len = read("made.img").len() as u64;
+    assert!(server.sent() < len / 2, "{} of {len}", server.sent());
+
+    let copy = text(&place.path("copy"));
+    place.done(&["repack", &url, "-q", "-o", &copy]);
+    place.done(&["repack", &made, "-q", "-o", &of_file]);
+    assert!(read("copy") == read("of-file"));
+    for (was, is) in [(&url, &tree), (&made, &url)] {
+        place.done(&["diff", was, is, "-q"]);
+    }
+
+    let said = here(&[
+        "trace",
+        &url,
+        "--",
+        "sh",
+        "-c",
+        "cat $BRISK_TREE/data/3 > /dev/null",
+    ]);
+    assert!(said.contains("traced when all of it is here"), "{said}");
+    let shown = place.done(&[
+        "profile",
+        "show",
+        &text(&place.path("home/app.img.profile")),
+    ]);
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.contains("data/3"), "{shown}");
+    assert!(is_whole(&place));
+    for verb in [
+        &["hot", &tree, "--profile", &profile, "--verify", "key"][..],
+        &["trace", "--tree", &tree, "--verify", "key", "--", "true"],
+    ] {
+        let message = place.fails(verb);
+        assert!(message.contains("--verify needs an image"), "{message}");
+    }
+}
+
 /// What a server does for a while, and then no more.
 #[test]
 fn what_passes_is_waited_for() {

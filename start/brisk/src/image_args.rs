@@ -12,8 +12,7 @@ use crate::file_kind::explain_image;
 /// An image to be read.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ImageArgs {
-    /// The image, or a file that contains one, such as an AppImage. run, mount, ls, cat, info, extract, verify and wrap also
-    /// take a URL.
+    /// The image, or a file that contains one, such as an AppImage. Verbs that only read images also take a URL.
     pub image: PathBuf,
 
     /// The byte of the file at which the image starts. [default: brisk finds it]
@@ -66,11 +65,6 @@ impl ImageArgs {
     pub fn open(&self) -> anyhow::Result<Image> {
         open_image(&self.image, self.offset)
     }
-
-    /// Opens the image within other limits than the default ones.
-    pub fn open_within(&self, limits: Limits) -> anyhow::Result<Image> {
-        open_image_within(&self.image, self.offset, limits)
-    }
 }
 
 /// Opens the image at `path`. It starts at byte `offset` of the file. Without `offset`, brisk finds it.
@@ -86,8 +80,7 @@ pub fn open_image_within(
 ) -> anyhow::Result<Image> {
     if RemoteUrl::is_url(path.as_os_str()) {
         bail!(
-            "{}: this needs a file, and no URL: only run, mount, ls, cat, info, extract, verify and wrap read images on the network; \
-             get a file with curl -O",
+            "{}: this needs a file, and no URL; get the file with curl -O",
             shown(path)
         );
     }

@@ -190,7 +190,6 @@ impl RemoteArgs {
         })
     }
 
-    /// The entry of a URL. One that is known starts at once.
     /// The entry of a URL. One that is known starts at once, unless it is in doubt, or `anew`.
     fn entry(
         &self,
@@ -296,6 +295,17 @@ impl RemoteArgs {
         }
         Fetcher::at(place)?.open(url, &resolved, &self.options(root, background), false)?;
         Ok(Some(entry))
+    }
+}
+
+/// `path`, or if it is a URL, its last part: what is made of an image lies beside it, or else here.
+pub fn local_name(path: &Path) -> PathBuf {
+    let url = path
+        .to_str()
+        .filter(|_| RemoteUrl::is_url(path.as_os_str()));
+    match url.map(RemoteUrl::parse) {
+        Some(Ok(url)) => url.file_name().into(),
+        _ => path.to_owned(),
     }
 }
 

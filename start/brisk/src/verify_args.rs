@@ -90,6 +90,16 @@ impl VerifyArgs {
 
     /// # Errors
     ///
+    /// If verification is asked for, and there is no image.
+    pub fn refuse_without_image(&self) -> anyhow::Result<()> {
+        match self.given() {
+            Some(option) => bail!("{option} needs an image; leave it out"),
+            None => Ok(()),
+        }
+    }
+
+    /// # Errors
+    ///
     /// If verification is asked for: the kernel reads the file by itself.
     pub fn refuse_with_kernel(&self, image: &Path) -> anyhow::Result<()> {
         if let Some(option) = self.given() {

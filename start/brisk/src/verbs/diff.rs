@@ -7,16 +7,17 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use brisk_image::compare::{Aspect, Change, Difference};
-use brisk_image::{Limits, Tree, TreeRules, Work};
+use brisk_image::{Tree, TreeRules, Work};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::warn;
 use brisk_terminal::names::{path_from_root, shown};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::image_args::{ImageArgs, LimitArgs, open_image_within};
+use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
 use crate::progress::Progress;
+use crate::verify_args::VerifyArgs;
 
 /// What to compare.
 #[derive(Debug, clap::Args)]
@@ -30,9 +31,12 @@ pub struct Args {
     image: ImageArgs,
 
     #[command(flatten)]
+    verified: VerifyArgs,
+
+    #[command(flatten)]
     limits: LimitArgs,
 
-    /// Another image, or a directory.
+    /// Another image, or a directory. Verified as the first, if it is an image.
     #[arg(value_name = "IMAGE|TREE")]
     other: PathBuf,
 
@@ -81,8 +85,17 @@ fn compare(args: &Args) -> anyhow::Result<Answer> {
     let ignored: Vec<Aspect> = args.ignore.iter().copied().map(Aspect::from).collect();
     // What is not compared is not read, so it causes no warning.
     let rules = TreeRules::default().xattrs(!ignored.contains(&Aspect::Xattrs));
-    let was = Tree::from_image(&args.image.open_within(args.limits.limits())?, &rules)?;
-    let is = tree_at(&args.other, &rules, args.limits.limits())?;
+    let open = |path: &Path, offset| {
+        let image = args
+            .verified
+            .open_within(path, offset, args.limits.limits())?;
+        anyhow::Ok(Tree::from_image(&image, &rules)?)
+    };
+    let was = open(&args.image.image, args.image.offset)?;
+    let is = match args.other.is_dir() {
+        true => Tree::from_directory(&args.other, &rules)?,
+        false => open(&args.other, None)?,
+    };
     if !args.quiet {
         for warning in was.warnings().iter().chain(is.warnings()) {
             warn(warning);
@@ -108,15 +121,6 @@ fn compare(args: &Args) -> anyhow::Result<Answer> {
         true => Answer::Yes,
         false => Answer::No,
     })
-}
-
-/// The tree in the directory or image at `path`.
-fn tree_at(path: &Path, rules: &TreeRules, limits: Limits) -> anyhow::Result<Tree> {
-    if path.is_dir() {
-        return Ok(Tree::from_directory(path, rules)?);
-    }
-    let image = open_image_within(path, None, limits)?;
-    Ok(Tree::from_image(&image, rules)?)
 }
 
 fn line(Difference { path, change, .. }: &Difference) -> String {

@@ -7,18 +7,21 @@ use std::time::Instant;
 
 use brisk_image::TreeRules;
 use brisk_image::hot_pack::{HotPackWriter, HotSummary};
+use brisk_image::profile::Origin;
 use brisk_serve::ImageOfPack;
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{say, warn};
 use serde::Serialize;
 
-use super::profile::{open_all, origin};
+use super::profile::open_all;
 use crate::hot_pack_args::{PreferArg, summary_text};
 use crate::image_args::LimitArgs;
 use crate::json;
 use crate::output_file::{check_no_input, check_output, check_outside, is_same};
 use crate::progress::Progress;
+use crate::remote_images::local_name;
 use crate::summary_args::SummaryArgs;
+use crate::verify_args::VerifyArgs;
 
 /// What to take the pages from, and where to put them.
 #[derive(Debug, clap::Args)]
@@ -28,7 +31,7 @@ contents: the directory or image stays as it is, and brisk does not use the pack
 out files that changed since the profile was recorded.\n\n\
 brisk pack --profile puts a hot pack behind a new image, and brisk repack --profile behind a copy of an old one.")]
 pub struct Args {
-    /// The directory or the image.
+    /// The directory, the image, or its URL.
     #[arg(value_name = "TREE|IMAGE")]
     tree: PathBuf,
 
@@ -37,12 +40,15 @@ pub struct Args {
     profiles: Vec<PathBuf>,
 
     /// The hot pack to write. It replaces a file of this name when it is complete. [default: IMAGE.hot, where brisk run
-    /// looks for it, or TREE.hot]
+    /// looks for it, TREE.hot, or the last part of the URL with .hot]
     #[arg(short, long, value_name = "HOT")]
     output: Option<PathBuf>,
 
     #[command(flatten)]
     prefer: PreferArg,
+
+    #[command(flatten)]
+    verified: VerifyArgs,
 
     #[command(flatten)]
     limits: LimitArgs,
@@ -78,7 +84,8 @@ impl Args {
     fn output(&self) -> PathBuf {
         self.output.clone().unwrap_or_else(|| {
             // Without a slash at the end.
-            let mut beside = self.tree.components().collect::<PathBuf>().into_os_string();
+            let beside = local_name(&self.tree);
+            let mut beside = beside.components().collect::<PathBuf>().into_os_string();
             beside.push(".hot");
             beside.into()
         })
@@ -94,7 +101,16 @@ fn make(args: &Args) -> anyhow::Result<Answer> {
     let profile = open_all(&args.profiles)?;
     // Before the image is read.
     let image = ImageOfPack::open(&args.tree);
-    let origin = origin(&args.tree, &args.limits)?;
+    let origin = match args.tree.is_dir() {
+        true => {
+            args.verified.refuse_without_image()?;
+            Origin::directory(&args.tree)?
+        }
+        false => {
+            let limits = args.limits.limits();
+            Origin::image(&args.verified.open_within(&args.tree, None, limits)?)
+        }
+    };
     if is_same(&args.tree, Path::new("/")) {
         // Every output is inside of it, and nobody packs all of it.
     } else if args.tree.is_dir() {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{self, BufWriter, Write};
 use std::ops::{ControlFlow, Range};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use crate::json;
 use crate::progress::Progress;
+use crate::remote_images::OpenedRemote;
 use crate::verify_args::VerifyArgs;
 
 /// What to do with images from the network.
@@ -146,9 +147,19 @@ fn fetch(args: &FetchArgs) -> anyhow::Result<Answer> {
             shown(&args.url)
         );
     }
-    let opened = args.verified.open_to_fetch(&args.url, args.hot)?;
+    fetch_image(&args.verified, &args.url, args.hot, args.quiet).map(|_| Answer::Yes)
+}
+
+/// Fetches the image at `url` whole, or what a start needs first. An image that was fetched whole is right.
+pub fn fetch_image(
+    verified: &VerifyArgs,
+    url: &Path,
+    hot: bool,
+    quiet: bool,
+) -> anyhow::Result<OpenedRemote> {
+    let opened = verified.open_to_fetch(url, hot)?;
     let len = opened.entry.about.len;
-    let wanted = match args.hot {
+    let wanted = match hot {
         true => {
             let image = &opened.image;
             let start = image.offset().saturating_add(image.tables_start());
@@ -167,7 +178,7 @@ fn fetch(args: &FetchArgs) -> anyhow::Result<Answer> {
         false => [0..len, len..len],
     };
     let total = wanted.iter().map(|bytes| bytes.end - bytes.start).sum();
-    let progress = Progress::new(Some(total), args.quiet);
+    let progress = Progress::new(Some(total), quiet);
     let tell = progress.callback();
     for Range { start, end } in wanted {
         let mut at = start;
@@ -176,25 +187,25 @@ fn fetch(args: &FetchArgs) -> anyhow::Result<Answer> {
             opened
                 .source
                 .wait_for(piece.clone(), Class::Pack)
-                .with_context(|| format!("cannot fetch {}", shown(&args.url)))?;
+                .with_context(|| format!("cannot fetch {}", shown(url)))?;
             // It never cancels.
             let _: ControlFlow<()> = tell(piece.end - piece.start);
             at = piece.end;
         }
     }
     drop(progress);
-    if args.hot {
-        return Ok(Answer::Yes);
+    if hot {
+        return Ok(opened);
     }
     let whole = opened.source.wait_for_whole();
-    whole.with_context(|| format!("cannot fetch {}", shown(&args.url)))?;
+    whole.with_context(|| format!("cannot fetch {}", shown(url)))?;
     let entry = RemoteCache::of_user()?.entry(&opened.entry.key)?;
     let digest = entry.and_then(|entry| entry.about.sha256);
     if let (Some(verified), None) = (opened.image.verified(), digest) {
         // A digest that nobody has said, or that differs, does not find a wrong block.
         verified.check_all(&Work::new())?;
     }
-    Ok(Answer::Yes)
+    Ok(opened)
 }
 
 /// Who vouches for an image, as a word and for people.

@@ -18,6 +18,7 @@ use crate::output_file::{check_no_input, check_output, is_same};
 use crate::progress::Progress;
 use crate::stale_pack::{pack_left_behind, pack_of_old_image, remove_stale_pack};
 use crate::summary_args::SummaryArgs;
+use crate::verify_args::VerifyArgs;
 
 /// Which image to pack again, and how.
 #[derive(Debug, clap::Args)]
@@ -35,6 +36,9 @@ Examples:\n  \
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
+
+    #[command(flatten)]
+    verified: VerifyArgs,
 
     #[command(flatten)]
     limits: LimitArgs,
@@ -83,8 +87,14 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
     let asked = args.codec.writer(&args.layout)?;
     asked.check()?;
     let entry = args.entry.entry()?;
-    let image = args.image.open_within(args.limits.limits())?;
-    if image.offset() > 0 && is_same(&args.image.image, &args.output) {
+    let ImageArgs {
+        image: path,
+        offset,
+    } = &args.image;
+    let image = args
+        .verified
+        .open_within(path, *offset, args.limits.limits())?;
+    if image.offset() > 0 && is_same(path, &args.output) {
         bail!(
             "{}: this file has a program before its image, which would be lost, because brisk writes only an image; name \
              another output",
@@ -131,9 +141,9 @@ fn repack(args: &Args) -> anyhow::Result<Answer> {
     let summary = writer.write(&tree, &args.output)?;
     drop(progress);
     let removed = remove_stale_pack(&args.output)?;
-    let left = match is_same(&args.image.image, &args.output) || args.hot.is_given() {
+    let left = match is_same(path, &args.output) || args.hot.is_given() {
         true => None,
-        false => pack_of_old_image(&args.image.image, &args.output),
+        false => pack_of_old_image(path, &args.output),
     };
     let behind = (had_pack && !args.hot.is_given()).then(|| pack_left_behind(&args.output));
     let faults = faults_of_written(&args.output, &summary)?;

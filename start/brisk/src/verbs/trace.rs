@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use brisk_image::profile::{Demand, Origin, Profile};
 use brisk_image::{Image, Tree, TreeRules, Work};
 use brisk_launch::{DiskCharge, ErrorKind, Readiness, Replay};
+use brisk_remote::RemoteUrl;
 use brisk_serve::{Notice, SessionImage, SystemTrace, Trace, TraceSource, Traced};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, say, warn};
@@ -16,6 +17,7 @@ use clap::builder::TypedValueParser as _;
 use indicatif::BinaryBytes;
 
 use super::profile::percent;
+use super::remote::fetch_image;
 use super::run::tell_in_namespace;
 use crate::entry::{Entry, Start};
 use crate::image_args::{open_image, open_image_within, unlimited};
@@ -24,8 +26,9 @@ use crate::path_hint::{with_program, with_program_of_directory};
 use crate::progress::Progress;
 use crate::readiness::parse_readiness;
 use crate::recorded_place::{recorded_place, tell_made_of};
+use crate::remote_images::{OpenedRemote, local_name};
 use crate::surroundings::SurroundingsArgs;
-use crate::verify_args::OpenedImage;
+use crate::verify_args::{OpenedImage, VerifyArgs};
 
 /// What to record.
 #[derive(Debug, clap::Args)]
@@ -63,8 +66,8 @@ Examples:\n  \
   brisk trace -o app.profile --ready after:10 -- /usr/bin/app\n  \
   brisk trace -o all.profile --all-processes --keep-cache -- sleep 60")]
 pub struct Args {
-    /// The image to start from, or a file that contains one, such as an AppImage. Without it and without --tree,
-    /// brisk traces the whole system, which needs root.
+    /// The image to start from, a file that contains one, such as an AppImage, or a URL, whose image brisk first fetches whole.
+    /// Without it and without --tree, brisk traces the whole system, which needs root.
     image: Option<PathBuf>,
 
     /// The byte of the file at which the image starts. [default: brisk finds it]
@@ -84,6 +87,9 @@ pub struct Args {
     #[command(flatten)]
     surroundings: SurroundingsArgs,
 
+    #[command(flatten)]
+    verified: VerifyArgs,
+
     /// Traces the whole system without first emptying the page cache. The profile then lacks what is in the
     /// cache.
     #[arg(long, conflicts_with_all = ["image", "trees"])]
@@ -98,7 +104,8 @@ pub struct Args {
     #[arg(long)]
     writable: bool,
 
-    /// The profile to write. [default: IMAGE.profile, or DIR.profile if there is one tree, or trace.profile]
+    /// The profile to write. [default: IMAGE.profile, the last part of the URL with .profile, DIR.profile if there is one tree,
+    /// or trace.profile]
     #[arg(short, long, value_name = "PROFILE")]
     output: Option<PathBuf>,
 
@@ -150,11 +157,29 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             "{name} is a directory: brisk trace --tree {name} -- CMD traces a command that reads from it"
         );
     }
+    if args.image.is_none() {
+        args.verified.refuse_without_image()?;
+    }
     // This starts no thread: recording works only in a process with one thread.
-    let image = args
-        .image
-        .as_deref()
-        .map(|path| open_image(path, args.offset));
+    let named = args.image.as_deref();
+    let url = named.filter(|path| RemoteUrl::is_url(path.as_os_str()));
+    // What a launch reads until a time would depend on the network. This keeps the image in the cache.
+    let fetched = url.map(|url| {
+        say(&format!(
+            "fetching {}, which is traced when all of it is here",
+            shown(url)
+        ));
+        fetch_image(&args.verified, url, false, args.quiet)
+    });
+    let fetched = fetched.transpose()?;
+    let (file, verified) = match &fetched {
+        Some(OpenedRemote { entry, .. }) => {
+            let verified = args.verified.of_fetched(entry.about.root.as_deref());
+            (Some(entry.image_path()), verified)
+        }
+        None => (args.image.clone(), args.verified.clone()),
+    };
+    let image = file.as_deref().map(|path| verified.open(path, args.offset));
     let image = image.transpose()?;
     let started = start_of(args, image.as_ref())?;
     let recorded = match (&image, &args.at) {
@@ -171,16 +196,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let mut served = Trace::new(started.command.clone());
     served.directory.clone_from(&started.directory);
     served.variables.clone_from(&started.variables);
-    served.image = args
-        .image
-        .as_ref()
-        .zip(image.as_ref())
-        .map(|(path, image)| {
-            let mut of_session = SessionImage::new(path);
-            of_session.offset = image.offset();
-            of_session.at = args.at.clone().or_else(|| recorded.clone());
-            of_session
-        });
+    served.image = file.as_ref().zip(image.as_ref()).map(|(path, image)| {
+        let mut of_session = SessionImage::new(path);
+        of_session.offset = image.offset();
+        of_session.verity = image.verified().map(|file| file.verity());
+        of_session.at = args.at.clone().or_else(|| recorded.clone());
+        of_session
+    });
     served.trees.clone_from(&args.trees);
     served.with = args.surroundings.with(|path| {
         let image = open_image(path, None)?;
@@ -321,7 +343,7 @@ fn with_similar(
 
 fn default_output(args: &Args) -> PathBuf {
     let mut name = match (&args.image, &*args.trees) {
-        (Some(image), _) => image.clone(),
+        (Some(image), _) => local_name(image),
         // One without a name, as `.`, has the name of where it leads, and is not to get the profile into it.
         (None, [tree]) if tree.file_name().is_none() => {
             let found = tree.canonicalize().ok();
