@@ -424,6 +424,11 @@ impl Server {
                         continue;
                     }
                     Judged::Changed(why) | Judged::Never(why) => {
+                        // Object stores say 403 for what does not exist.
+                        if matches!(status.as_u16(), 403 | 404 | 410) {
+                            let noted = self.cache.note_absent(url, now());
+                            noted.unwrap_or_else(|e| say!("{url}: {e}"));
+                        }
                         return Err(format!("{url}: {why}"));
                     }
                 }

@@ -992,6 +992,21 @@ fn the_list_of_a_pack_beside_an_image_says_what_comes_first() {
 }
 
 #[test]
+fn a_pack_that_is_not_there_is_asked_for_once() {
+    let (place, server, url) = published();
+    let asks = |options: &[&str]| {
+        let before = server.asked().len();
+        let run = ["run", &url, "--background", "never", "--linger", "0"];
+        place.done(&[&run[..], options, &["--", "/bin/true"]].concat());
+        let asked = server.asked().split_off(before);
+        asked.iter().any(|asked| asked.path.contains(".img.hot"))
+    };
+    assert!(asks(&[]));
+    assert!(!asks(&[]));
+    assert!(asks(&["--refresh"]));
+}
+
+#[test]
 fn a_pack_for_the_network_brings_what_is_near_its_pages() {
     let place = Place::new();
     place.publish();

@@ -5,7 +5,7 @@
 //! remote/fetch.lock        the fetcher that runs has locked it
 //! remote/fetch.log         what went wrong in it
 //! remote/http/             what servers said about names: a cache of brisk-http
-//! remote/names/SHA256      which entry a URL had last (JSON)
+//! remote/names/SHA256      which entry a URL had last (JSON). SHA256.newer: there is a newer one; .absent: when there was nothing
 //! remote/images/KEY/image  the bytes that have arrived, in a sparse file
 //! remote/images/KEY/map    which of them have: a bit for each 4096 bytes. Gone when all have. Without a root hash, checksums follow
 //! remote/images/KEY/about  where they come from, and what that has cost (JSON)
@@ -31,6 +31,9 @@ use crate::hex::sha256_of;
 use crate::presence::Presence;
 use crate::protocol::OpenOptions;
 use crate::remote_url::RemoteUrl;
+
+/// For so many seconds a server is believed that it has nothing at a URL.
+const ABSENT: u64 = 3600;
 
 /// The most bytes of a small file that is read.
 const MOST_SMALL: u64 = 64 << 10;
@@ -257,9 +260,30 @@ impl RemoteCache {
     }
 
     fn newer(&self, url: &RemoteUrl) -> PathBuf {
-        self.path
-            .join("names")
-            .join(format!("{}.newer", url.digest()))
+        let name = format!("{}.newer", url.digest());
+        self.path.join("names").join(name)
+    }
+
+    /// Remembers that the server has said at `now`, in seconds since 1970, that it has nothing at this URL.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn note_absent(&self, url: &RemoteUrl, now: u64) -> Result<()> {
+        write_json(&self.absent(url), &now)
+    }
+
+    /// Whether the server has said so in the hour before `now`.
+    pub fn is_absent(&self, url: &RemoteUrl, now: u64) -> bool {
+        let said: Option<u64> = read_json(&self.absent(url)).unwrap_or_default();
+        // A clock that was put back has it asked.
+        let since = said.and_then(|said| now.checked_sub(said));
+        since.is_some_and(|since| since < ABSENT)
+    }
+
+    fn absent(&self, url: &RemoteUrl) -> PathBuf {
+        let name = format!("{}.absent", url.digest());
+        self.path.join("names").join(name)
     }
 
     /// Makes an entry, or opens it if it is there. `about` says what to keep of a new one.
@@ -663,6 +687,22 @@ mod tests {
             assert!(arriving.first_absent(&(0..9)).expect("no map").is_none());
         }
         assert!(!image.read_again(&(5..100)));
+    }
+
+    #[test]
+    fn a_server_is_asked_again_after_an_hour_for_what_it_has_not() {
+        let (_dir, cache) = cache();
+        let url = |name| RemoteUrl::parse(&format!("https://host/{name}")).expect("a URL");
+        cache.note_absent(&url("a"), 5000).expect("room");
+        for (name, now, is_absent) in [
+            ("a", 5000, true),
+            ("a", 8599, true),
+            ("a", 8600, false),
+            ("a", 4999, false),
+            ("b", 5000, false),
+        ] {
+            assert_eq!(cache.is_absent(&url(name), now), is_absent, "{name} {now}");
+        }
     }
 
     #[test]

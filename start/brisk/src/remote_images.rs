@@ -160,9 +160,12 @@ impl RemoteArgs {
             return Ok(None);
         };
         let beside = RemoteUrl::parse(&opened.entry.about.url)?.beside(".hot");
-        // A start of what is here needs no network. What is not there is no fault.
-        let asks = !opened.entry.about.is_complete;
-        Ok(self.open_list(&RemoteUrl::parse(&beside)?, asks).ok())
+        let beside = RemoteUrl::parse(&beside)?;
+        // A start of what is here needs no network, and one of another image no three round trips each time to hear that there is no
+        // pack. What is not there is no fault.
+        let is_absent = !self.refresh && place()?.cache().is_absent(&beside, now());
+        let asks = !opened.entry.about.is_complete && !is_absent;
+        Ok(self.open_list(&beside, asks).ok())
     }
 
     /// `asks`: the server is asked, if nothing is known of it.
