@@ -173,11 +173,12 @@ impl Arriving {
 
     /// The fetcher says that these bytes are there.
     pub(crate) fn has_come(&self, bytes: &Range<u64>) {
-        self.renewing()
-            .retain(|wrong| wrong.start < bytes.start || bytes.end < wrong.end);
-        if self.map.is_none() {
-            // It was complete, and then a part of it was wrong.
-            self.presence.set(bytes);
+        let mut renewing = self.renewing();
+        renewing.retain(|wrong| wrong.start < bytes.start || bytes.end < wrong.end);
+        // The map may have no bit of it any more, if all was dropped meanwhile, and nobody says it again.
+        self.presence.set(bytes);
+        for wrong in &*renewing {
+            self.presence.clear(wrong);
         }
     }
 

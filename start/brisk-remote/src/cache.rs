@@ -668,6 +668,18 @@ mod tests {
         assert!(arriving.first_absent(&(0..1)).expect("no map").is_none());
     }
 
+    /// A reader that looked into the map again would wait for ever.
+    #[test]
+    fn what_has_come_is_there_though_the_map_was_emptied() {
+        let (_dir, cache) = cache();
+        let entry = cache.make("a", &about("a", 1)).expect("room");
+        let arriving = crate::Arriving::open(&entry).expect("made");
+        arriving.forget(&(4096..8192));
+        arriving.has_come(&(0..4096));
+        let absent = arriving.first_absent(&(0..12_288)).expect("a map");
+        assert_eq!(absent, Some(4096..12_288));
+    }
+
     #[test]
     fn reads_that_find_the_same_block_wrong_at_once_ask_for_it_once() {
         use brisk_io::ByteSource;
