@@ -34,7 +34,7 @@ const WORDS: [&str; 14] = [
 ];
 
 /// Fields that say what a client wants or is, how a message came, or what to write into a log, and nothing of who asks.
-const HARMLESS: [&str; 62] = [
+const HARMLESS: [&str; 63] = [
     "a-im",
     "accept",
     "accept-charset",
@@ -54,6 +54,7 @@ const HARMLESS: [&str; 62] = [
     "content-type",
     "date",
     "dnt",
+    "docker-distribution-api-version",
     "early-data",
     "expect",
     "from",
