@@ -56,6 +56,8 @@ fn overrides(args: &ProxyArgs, maps: &Maps) -> Overrides {
             Kind::Plain => continue,
             // The lists of apt name each other's digests, so an old one is of no use beside a new one.
             Kind::Apt => None,
+            // An old tag is used only while the registry fails.
+            Kind::Oci | Kind::OciPush => None,
             Kind::Python | Kind::Npm | Kind::Cargo | Kind::Go => {
                 Some(seconds(STALE_WHILE_REVALIDATE))
             }

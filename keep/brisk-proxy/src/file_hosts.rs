@@ -116,7 +116,7 @@ fn authority(url: &Url) -> Option<String> {
 
 /// Whether a page of `index` may send the proxy to `url`. A page of the internet must not name what only this machine or
 /// its link can reach, nor leave TLS. Where a name leads is judged when the proxy connects: see [`Named`].
-fn is_reachable(index: &Url, url: &Url) -> bool {
+pub fn is_reachable(index: &Url, url: &Url) -> bool {
     let is_http = matches!(url.scheme(), "http" | "https");
     if !is_http || index.scheme() == "https" && url.scheme() != "https" {
         return false;

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use brisk_cache::{About, Cache, Hit};
-use brisk_http::{BodyHasher, BodyName, CacheBody, Credentials};
+use brisk_http::{BodyHasher, BodyName, CacheBody};
 use data_encoding::HEXLOWER;
 use flate2::read::{GzDecoder, ZlibDecoder};
 use http::StatusCode;
@@ -123,20 +123,11 @@ impl Forms {
         }
     }
 
-    /// A keyed digest of the credentials of a request for a page. Empty: it has none.
+    /// For whom the form of a page is: see [`Secret::whose`].
     ///
     /// The name of a page can be forged, so what one client's credentials bring must not lead to the form of another one's.
     pub fn whose(&self, headers: &HeaderMap) -> String {
-        let mut credentials: Vec<String> = headers
-            .iter()
-            .filter(|(name, _)| Credentials::Unknown.has(name))
-            .map(|(name, value)| format!("{name}:{}\n", value.as_bytes().escape_ascii()))
-            .collect();
-        if credentials.is_empty() {
-            return String::new();
-        }
-        credentials.sort_unstable();
-        self.secret.sign("forms", &credentials.concat())
+        self.secret.whose(headers)
     }
 
     /// The form of a page, and its entity tag. It is kept if `keeps`, or if the cache has the page.

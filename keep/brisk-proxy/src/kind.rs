@@ -13,10 +13,14 @@ pub enum Kind {
     Go,
     /// An archive of Debian packages.
     Apt,
+    /// A registry of OCI images, from which clients pull.
+    Oci,
+    /// The same, to which they push too.
+    OciPush,
 }
 
 impl Kind {
-    /// All kinds that have a name of their own.
+    /// The kinds whose URL may be in the configuration of a client.
     pub const PRESETS: [Self; 5] = [Self::Python, Self::Npm, Self::Cargo, Self::Go, Self::Apt];
 
     /// The name in options and paths.
@@ -28,13 +32,21 @@ impl Kind {
             Self::Cargo => "cargo",
             Self::Go => "go",
             Self::Apt => "apt",
+            Self::Oci => "oci",
+            Self::OciPush => "oci-push",
         }
     }
 
     /// The kind of a name.
     pub fn parse(name: &str) -> Option<Self> {
-        let all = Self::PRESETS.into_iter().chain([Self::Plain]);
-        all.into_iter().find(|kind| kind.name() == name)
+        let others = [Self::Plain, Self::Oci, Self::OciPush];
+        let mut all = Self::PRESETS.into_iter().chain(others);
+        all.find(|kind| kind.name() == name)
+    }
+
+    /// Whether it is a registry of OCI images.
+    pub fn is_registry(self) -> bool {
+        matches!(self, Self::Oci | Self::OciPush)
     }
 
     /// Whether an index of this kind has files with such a path. Other links of its pages are none of the proxy's business.
@@ -54,7 +66,7 @@ impl Kind {
             Self::Npm => &[".tgz", ".tar.gz"],
             // The form of the path is the index's own.
             Self::Cargo => &[""],
-            Self::Plain | Self::Go | Self::Apt => return false,
+            Self::Plain | Self::Go | Self::Apt | Self::Oci | Self::OciPush => return false,
         };
         ends.iter().any(|end| path.ends_with(end))
     }

@@ -12,11 +12,13 @@ const LIFETIME: &str = "max-age=31536000, immutable";
 
 /// Says in an answer that it lasts, unless its upstream forbids to keep it or wants to be asked. If the request was
 /// authorized, it lasts for requests with the same authorization: what the upstream gives all for a while is not for all
-/// for a year.
-pub fn mark(headers: &mut HeaderMap, is_authorized: bool) {
+/// for a year. Returns whether it lasts.
+pub fn mark(headers: &mut HeaderMap, is_authorized: bool) -> bool {
     let mut kept = Vec::new();
     for line in headers.get_all(CACHE_CONTROL) {
-        let Ok(line) = line.to_str() else { return };
+        let Ok(line) = line.to_str() else {
+            return false;
+        };
         for directive in line
             .split(',')
             .map(str::trim)
@@ -25,7 +27,7 @@ pub fn mark(headers: &mut HeaderMap, is_authorized: bool) {
             let name = directive.split('=').next().unwrap_or_default().trim();
             match name.to_ascii_lowercase().as_str() {
                 "no-store" | "no-cache" | "private" | "must-revalidate" | "proxy-revalidate"
-                | "must-understand" => return,
+                | "must-understand" => return false,
                 "max-age" | "s-maxage" | "immutable" => {}
                 "public" if is_authorized => {}
                 _ => kept.push(directive.to_owned()),
@@ -34,13 +36,15 @@ pub fn mark(headers: &mut HeaderMap, is_authorized: bool) {
     }
     kept.push(LIFETIME.to_owned());
     // Its parts were in a field before.
-    if let Ok(value) = HeaderValue::try_from(kept.join(", ")) {
-        headers.insert(CACHE_CONTROL, value);
-        headers.remove(EXPIRES);
-        headers.remove(PRAGMA);
-        // It would be given to all, for a year.
-        headers.remove(SET_COOKIE);
-    }
+    let Ok(value) = HeaderValue::try_from(kept.join(", ")) else {
+        return false;
+    };
+    headers.insert(CACHE_CONTROL, value);
+    headers.remove(EXPIRES);
+    headers.remove(PRAGMA);
+    // It would be given to all, for a year.
+    headers.remove(SET_COOKIE);
+    true
 }
 
 #[cfg(test)]

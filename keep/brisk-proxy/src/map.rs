@@ -53,11 +53,33 @@ impl Map {
         if prefix == "/-" || prefix.starts_with("/-/") {
             bail!("prefix is {prefix:?}; /-/ is the proxy's own");
         }
+        let upstream = upstream_url(url)?;
+        if kind.is_registry() {
+            let is_below = |path: &str| path == "/v2" || path.starts_with("/v2/");
+            if !is_below(prefix) || !upstream.path().split('/').any(|segment| segment == "v2") {
+                bail!(
+                    "clients of registries ask for paths below /v2/; allowed is a prefix there, and a URL with it, such as \
+                     /v2=oci:https://registry.example/v2"
+                );
+            }
+        }
         Ok(Self {
             prefix: prefix.to_owned(),
-            upstream: upstream_url(url)?,
+            upstream,
             kind,
         })
+    }
+
+    /// The map whose URL is that of a registry itself: there clients ask whether it is one, and how to log in.
+    pub fn of_ping(&self) -> Self {
+        let segments = self.upstream.path().split_inclusive('/');
+        let before = segments.take_while(|segment| segment.trim_end_matches('/') != "v2");
+        let mut upstream = self.upstream.clone();
+        upstream.set_path(&format!("{}v2/", before.collect::<String>()));
+        Self {
+            upstream,
+            ..self.clone()
+        }
     }
 
     /// What [`Map::parse`] reads.

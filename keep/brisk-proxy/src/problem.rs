@@ -17,6 +17,8 @@ pub struct Problem {
     reason: String,
     /// Whether the connection cannot be used any more.
     closes: bool,
+    /// What a client of a registry knows it by.
+    code: Option<&'static str>,
 }
 
 impl Problem {
@@ -26,6 +28,15 @@ impl Problem {
             status,
             reason: reason.into(),
             closes: false,
+            code: None,
+        }
+    }
+
+    /// A problem in the form in which registries of OCI images tell theirs.
+    pub fn of_registry(status: StatusCode, code: &'static str, reason: impl Into<String>) -> Self {
+        Self {
+            code: Some(code),
+            ..Self::new(status, reason)
         }
     }
 
@@ -74,13 +85,19 @@ impl Problem {
 
     /// The answer.
     pub fn response(self) -> Response<Body> {
-        let mut response = Response::new(full(format!("brisk proxy: {}\n", self.reason)));
+        let text = format!("brisk proxy: {}", self.reason);
+        let (text, kind) = match self.code {
+            Some(code) => {
+                let error = serde_json::json!({ "code": code, "message": text });
+                let errors = serde_json::json!({ "errors": [error] });
+                (errors.to_string(), "application/json")
+            }
+            None => (format!("{text}\n"), "text/plain; charset=utf-8"),
+        };
+        let mut response = Response::new(full(text));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("text/plain; charset=utf-8"),
-        );
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if self.closes {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use brisk_http::Credentials;
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST, LOCATION, UPGRADE};
+use http::header::{CONTENT_LENGTH, HOST, LINK, LOCATION, UPGRADE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -26,6 +26,7 @@ use crate::cached;
 use crate::file_hosts::{FileHosts, Named};
 use crate::file_stream::{self, Files, Piece};
 use crate::form::{Forms, Rules};
+use crate::grants::Grants;
 use crate::guarded_stream::{Connection, InFlight, REFUSED};
 use crate::hop_by_hop::{self, Via};
 use crate::kind::Kind;
@@ -33,6 +34,7 @@ use crate::lasting::Lasting;
 use crate::map::{Map, Maps, may_leave};
 use crate::mapped_memory::MappedMemory;
 use crate::metrics::{Metrics, Outcome};
+use crate::oci::{self, Item, Ping};
 use crate::own_pages::OwnPages;
 use crate::page::{self, Asked};
 use crate::patient_body::PatientBody;
@@ -41,17 +43,18 @@ use crate::problem::Problem;
 use crate::request_head::{MOST_FIELDS, Refusal};
 use crate::stated::{Stated, WrongDigest};
 use crate::steering_fields;
+use crate::upstream::Upstream;
 use crate::upstream_credential::{UpstreamCredential, UpstreamCredentials};
 
 /// How often a request is redirected.
-const MOST_REDIRECTS: usize = 5;
+pub const MOST_REDIRECTS: usize = 5;
 
 /// Why a path is refused that a server may take for one beside its map.
 const LEAVES: &str = "the path may leave its map: it has a segment . or .., a backslash or a zero byte, or it is escaped more \
                       than four times";
 
 /// What a cache did (RFC 9211).
-const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+pub const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
 /// A service that fetches, through a cache or not.
 pub trait Fetch: Clone + Send + Sync + 'static {
@@ -99,7 +102,7 @@ pub struct Proxy<F> {
     /// The forms of index pages.
     pub forms: Arc<Forms>,
     /// The hosts to which redirects are followed.
-    pub follow: Vec<String>,
+    pub follow: Arc<[String]>,
     /// What the operator gives upstreams.
     pub credentials: UpstreamCredentials,
     /// The fields that steer an upstream and pass all the same.
@@ -108,6 +111,14 @@ pub struct Proxy<F> {
     pub public_url: Option<String>,
     /// Where answers come from.
     pub fetch: F,
+    /// What the cache asks. Parts of blobs come from there, and what must not be kept.
+    pub upstream: Upstream,
+    /// Who has shown that a registry lets them pull.
+    pub grants: Arc<Grants>,
+    /// Whether no upstream may be asked.
+    pub offline: bool,
+    /// For how long what is kept stands in for an upstream that fails.
+    pub stale: Duration,
     /// This proxy's name among proxies.
     pub via: Via,
     /// How long the body of a request may be.
@@ -220,6 +231,12 @@ impl<F: Fetch> Proxy<F> {
         }
         let (stated, path) = Stated::of_path(head.uri.path());
         let Some((map, rest)) = self.maps.find(path) else {
+            if matches!(path, "/v2" | "/v2/")
+                && self.maps.iter().any(|map| map.kind().is_registry())
+            {
+                let response = self.ping(&head).await?;
+                return Ok((outcome(response.headers()), response));
+            }
             let known: Vec<String> = self
                 .maps
                 .iter()
@@ -238,13 +255,19 @@ impl<F: Fetch> Proxy<F> {
     }
 
     /// Passes a request on to the upstream of a map, or to a host of its files.
-    async fn pass(
+    pub async fn pass(
         &self,
         (map, rest, stated): (&Map, &str, Option<Stated>),
         head: &Parts,
         body: Body,
     ) -> Result<Response<Body>, Problem> {
+        let is_registry = map.kind().is_registry();
+        if map.kind() == Kind::Oci && !is_read(&head.method) {
+            return Err(oci::no_pushes());
+        }
         let query = head.uri.query();
+        let plain = query.filter(|_| is_registry).map(oci::without_namespace);
+        let query = plain.as_ref().map_or(query, Option::as_deref);
         let (url, is_index) = match self.hosts.url_of(map, rest, query) {
             Some(url) => (url?, false),
             None => (map.url(rest, query), true),
@@ -269,21 +292,34 @@ impl<F: Fetch> Proxy<F> {
         if preset::is_lasting(map.kind(), rest) {
             request.extensions_mut().insert(Lasting);
         }
-        let of_name = (map.kind() == Kind::Apt).then(|| Stated::of_by_hash(rest));
-        if let Some(stated) = stated.clone().or(of_name.flatten()) {
+        if is_registry && url.trim_end_matches('/').ends_with("/v2") {
+            request.extensions_mut().insert(Ping);
+        }
+        let item = Item::of_path(rest).filter(|_| is_registry && is_read(&head.method));
+        let of_name = match map.kind() {
+            Kind::Apt => Stated::of_by_hash(rest),
+            _ => item.as_ref().and_then(|item| item.digest.clone()),
+        };
+        if let Some(stated) = of_name.or_else(|| stated.clone()) {
             request.extensions_mut().insert(stated);
         }
-        let is_read = matches!(head.method, Method::GET | Method::HEAD);
-        let may_be_page = is_index && is_read && preset::may_be_page(map.kind(), rest);
+        let may_be_page =
+            is_index && is_read(&head.method) && preset::may_be_page(map.kind(), rest);
         let whose = may_be_page.then(|| {
             page::ask_for_whole(&mut request);
             self.forms.whose(request.headers())
         });
-        let (url, mut response) = self.follow(url, request).await?;
+        let (url, mut response) = match item {
+            Some(item) => (url, self.pull(map, &item, request).await?),
+            None => self.follow(url, request).await?,
+        };
         if is_of_cache_alone(&response) {
             explain(&mut response);
         }
-        self.mend_redirect(&url, stated.as_ref(), &mut response);
+        match is_registry {
+            true => self.mend_links(&url, &mut response),
+            false => self.mend_redirect(&url, stated.as_ref(), &mut response),
+        }
         hop_by_hop::remove(response.headers_mut());
         let version = response.version();
         if let Some(whose) = whose {
@@ -319,7 +355,10 @@ impl<F: Fetch> Proxy<F> {
             };
             let here = Url::parse(&url).ok();
             let downgrades = target.scheme() != "https" && url.starts_with("https:");
-            if !self.may_follow(&target) || downgrades || self.maps.path_of(&target).is_some() {
+            if !oci::is_one_of(&self.follow, &target)
+                || downgrades
+                || self.maps.path_of(&target).is_some()
+            {
                 return Ok((url, response));
             }
             if here.is_none_or(|here| here.origin() != target.origin()) {
@@ -338,18 +377,6 @@ impl<F: Fetch> Proxy<F> {
             StatusCode::BAD_GATEWAY,
             format!("the upstream redirects more than {MOST_REDIRECTS} times"),
         ))
-    }
-
-    /// Whether redirects to this URL are followed.
-    fn may_follow(&self, url: &Url) -> bool {
-        let Some(host) = url.host_str() else {
-            return false;
-        };
-        let with_port = url.port().map(|port| format!("{host}:{port}"));
-        let authority = with_port.as_deref().unwrap_or(host);
-        self.follow
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(authority))
     }
 
     /// The form of an index page for this client, if the answer is one.
@@ -420,6 +447,27 @@ impl<F: Fetch> Proxy<F> {
         }
     }
 
+    /// The same for places and next pages that the answer of a registry names.
+    fn mend_links(&self, url: &str, response: &mut Response<Body>) {
+        let Ok(here) = Url::parse(url) else {
+            return;
+        };
+        let path = |link: &str| self.maps.path_of(&here.join(link).ok()?);
+        for name in [LOCATION, LINK] {
+            let Some(value) = response.headers().get(&name) else {
+                continue;
+            };
+            let Ok(text) = value.to_str() else { continue };
+            let mended = match text.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
+                Some((link, rest)) => path(link).map(|path| format!("<{path}>{rest}")),
+                None => path(text),
+            };
+            if let Some(value) = mended.and_then(|text| HeaderValue::try_from(text).ok()) {
+                response.headers_mut().insert(name, value);
+            }
+        }
+    }
+
     async fn own_page(&self, peer: IpAddr, head: &Parts) -> Result<Response<Body>, Problem> {
         if !self.access.admits_to_pages(peer, host(head)) {
             return Err(Problem::new(
@@ -485,13 +533,18 @@ fn check(head: &Parts) -> Result<(), Problem> {
 /// Whether no upstream was asked, and the cache has no answer: the proxy is offline, or the client wants no other answer.
 ///
 /// The 504 of an upstream may come from the cache, too. The cache says more about that one than why it has no answer.
-fn is_of_cache_alone(response: &Response<Body>) -> bool {
+pub fn is_of_cache_alone(response: &Response<Body>) -> bool {
     let status = last_status(response.headers());
     let mut parameters = status.split(';').map(str::trim);
     response.status() == StatusCode::GATEWAY_TIMEOUT
         && parameters.next() == Some(cached::NAME)
         && parameters.next().is_some_and(|why| why.starts_with("fwd="))
         && parameters.next().is_none()
+}
+
+/// Whether a method only reads.
+pub fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 /// Says in words why there is no answer.
@@ -529,7 +582,7 @@ fn location(url: &str, response: &Response<Body>) -> Option<Url> {
 }
 
 /// Removes what may be for another origin than the one that is asked now.
-fn forget_credentials(headers: &mut HeaderMap) {
+pub fn forget_credentials(headers: &mut HeaderMap) {
     let names: Vec<HeaderName> = headers
         .keys()
         .filter(|name| Credentials::Unknown.has(name))

@@ -6,7 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use brisk_http::Credentials;
 use data_encoding::HEXLOWER;
+use http::HeaderMap;
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -83,6 +85,20 @@ impl Secret {
         let tag = signing.sign();
         let (half, _) = tag.as_ref().split_at(16);
         HEXLOWER.encode(half)
+    }
+
+    /// A keyed digest of the credentials of a request. Empty: it has none.
+    pub fn whose(&self, headers: &HeaderMap) -> String {
+        let mut credentials: Vec<String> = headers
+            .iter()
+            .filter(|(name, _)| Credentials::Unknown.has(name))
+            .map(|(name, value)| format!("{name}:{}\n", value.as_bytes().escape_ascii()))
+            .collect();
+        if credentials.is_empty() {
+            return String::new();
+        }
+        credentials.sort_unstable();
+        self.sign("whose", &credentials.concat())
     }
 
     /// What credentials are digested with before they are stored.

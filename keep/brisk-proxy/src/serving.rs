@@ -23,6 +23,7 @@ use crate::cached;
 use crate::chosen_maps;
 use crate::file_hosts::FileHosts;
 use crate::form::Forms;
+use crate::grants::Grants;
 use crate::guarded_stream;
 use crate::hop_by_hop::Via;
 use crate::map::{Maps, upstream_url};
@@ -189,11 +190,15 @@ impl Site<'_> {
             maps: Arc::clone(self.maps),
             access: access(args)?,
             hosts: FileHosts::new(secret.clone()),
-            follow: args.follow.clone(),
+            follow: args.follow.clone().into(),
             credentials: UpstreamCredentials::read(&args.credential, self.maps)?,
             passed: passed(args)?,
             public_url: public_url(args)?,
             fetch: layer.layer(self.upstream.clone()),
+            upstream: self.upstream.clone(),
+            grants: Arc::new(Grants::new(Arc::clone(&cache), secret.clone())),
+            offline: args.offline,
+            stale: args.stale,
             via: Via::new(format!("brisk-{}", secret.sign("via", ""))),
             upload_limit: args.upload_limit,
             forms: Arc::new(Forms::new(

@@ -1,4 +1,4 @@
-//! Digests that an index page states of its files. A file with another one is not kept.
+//! Digests that an index page, or its own name, states of a file. A file with another one is not kept.
 //!
 //! A link in the form of a page has the digest in front of its path, so a request for the file brings it along, whatever
 //! the cache has kept of the page meanwhile: `/~sha256/HEX/MAP/...`.
@@ -77,6 +77,13 @@ impl Stated {
         })
     }
 
+    /// A digest as registries of OCI images write it: `sha256:HEX`, in lower case.
+    pub fn of_oci(text: &str) -> Option<Self> {
+        let (name, hex) = text.split_once(':')?;
+        let is_lower = !hex.bytes().any(|byte| byte.is_ascii_uppercase());
+        Self::of_page(&format!("{name}={hex}")).filter(|_| is_lower)
+    }
+
     /// One of Subresource Integrity, as npm has it: `sha512-BASE64`. Of several, the first that is known.
     pub fn of_integrity(text: &str) -> Option<Self> {
         text.split_ascii_whitespace().find_map(|one| {
@@ -116,7 +123,7 @@ impl fmt::Display for WrongDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the file has the digest {}, and its index page states {}; so it is not kept",
+            "the file has the digest {}, and {} is stated for it; so it is not kept",
             self.found, self.stated
         )
     }
@@ -282,7 +289,7 @@ mod tests {
         assert_eq!(checked("file").await.unwrap().to_bytes(), "file");
         for other in ["fill", ""] {
             let error = checked(other).await.unwrap_err().to_string();
-            let end = format!(", and its index page states {hex}; so it is not kept");
+            let end = format!(", and {hex} is stated for it; so it is not kept");
             assert!(error.ends_with(&end), "{error}");
         }
     }

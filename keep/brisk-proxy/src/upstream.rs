@@ -14,21 +14,24 @@ use http::header::{
 };
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::LengthLimitError;
-use hyper::body::Body as _;
+use hyper::body::{Body as _, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
+use url::Url;
 
 use crate::access_log;
-use crate::body::{Body, BodyError, LateBody};
+use crate::body::{Body, BodyError, LateBody, empty};
 use crate::connector::Connector;
 use crate::far_connector::FarConnector;
 use crate::file_hosts::Named;
 use crate::lasting::{self, Lasting};
 use crate::metrics::Metrics;
+use crate::oci::{self, Ping, Pull};
 use crate::patient_body::PatientBody;
+use crate::proxy::{MOST_REDIRECTS, forget_credentials};
 use crate::stated::{Stated, WrongDigest};
 use crate::upstream_credential::UpstreamCredential;
 use crate::upstream_error::UpstreamError;
@@ -130,66 +133,31 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let parts = Arc::clone(&self.0);
         Box::pin(async move {
-            let Parts {
-                client,
-                far,
-                patience,
-                metrics,
-            } = &*parts;
-            let host = authority(request.uri());
-            let url = shown_url(request.uri());
             let mut request = request.map(Body::new);
+            let url = shown_url(request.uri());
             let is_lasting = request.extensions().get::<Lasting>().is_some();
             let stated = request.extensions().get::<Stated>().cloned();
+            let pull = request.extensions().get::<Pull>().cloned();
+            let is_ping = request.extensions().get::<Ping>().is_some();
             let is_named = request.extensions().get::<Named>().is_some();
             let is_authorized = request.headers().contains_key(AUTHORIZATION);
+            if let Some(pull) = &pull {
+                pull.add_credentials(request.headers_mut());
+            }
             if let Some(credential) = request.extensions().get::<UpstreamCredential>().cloned() {
                 credential.add(request.headers_mut());
             }
             let is_head = *request.method() == Method::HEAD;
-            let connection = capture_connection(&mut request);
-            let limit = match request.body().is_end_stream() {
-                true => patience.answer,
-                false => patience.answer.saturating_mul(UPLOAD_FACTOR),
+            let (host, mut response) = match &pull {
+                None => parts.send(request, is_named).await?,
+                Some(pull) => parts.pull(request, pull).await?,
             };
-            let begun = Instant::now();
-            let answering = match is_named {
-                true => far.request(request),
-                false => client.request(request),
-            };
-            let answered = match tokio::time::timeout(limit, answering).await {
-                Ok(Ok(response)) => match fault(&response) {
-                    None => Ok(response),
-                    Some(fault) => {
-                        // Nobody knows where the next answer begins.
-                        if let Some(connection) = &*connection.connection_metadata() {
-                            connection.poison();
-                        }
-                        Err(UpstreamError {
-                            status: StatusCode::BAD_GATEWAY,
-                            reason: format!("{host} {fault}"),
-                            is_too_long: false,
-                        })
-                    }
-                },
-                Ok(Err(e)) => Err(explain(&host, &e)),
-                Err(_) => Err(UpstreamError {
-                    status: StatusCode::GATEWAY_TIMEOUT,
-                    reason: format!(
-                        "{host} has not answered within {} seconds; --upstream-timeout lets it take longer",
-                        limit.as_secs()
-                    ),
-                    is_too_long: false,
-                }),
-            };
-            let status = answered.as_ref().map(Response::status).ok();
-            metrics.upstream_answered(&host, begun.elapsed(), status);
-            let mut response = answered?;
             let is_checked = is_whole_file(&response) && !is_head;
             let may_last = has_an_end(&response) && (is_checked || stated.is_none());
+            let mut lasts = false;
             match response.status() {
                 StatusCode::OK if is_lasting && may_last => {
-                    lasting::mark(response.headers_mut(), is_authorized);
+                    lasts = lasting::mark(response.headers_mut(), is_authorized);
                 }
                 // It would become one of the file that lasts.
                 StatusCode::NOT_MODIFIED if is_lasting => {
@@ -197,6 +165,16 @@ where
                 }
                 _ => {}
             }
+            let status = response.status();
+            if is_ping {
+                oci::mark_ping(response.headers_mut(), status);
+            }
+            if pull.is_some() {
+                oci::mark(response.headers_mut(), status, stated.is_some(), lasts);
+            }
+            let Parts {
+                patience, metrics, ..
+            } = &*parts;
             let (metrics, of_digests) = (Arc::clone(metrics), Arc::clone(metrics));
             let patience = patience.answer;
             let late = move || {
@@ -219,11 +197,104 @@ where
     }
 }
 
+impl Parts {
+    /// Sends a request to one host, and returns which one. `is_named` says that only a page or a redirect names it.
+    async fn send(
+        &self,
+        mut request: Request<Body>,
+        is_named: bool,
+    ) -> Result<(String, Response<Incoming>), UpstreamError> {
+        let host = authority(request.uri());
+        let connection = capture_connection(&mut request);
+        let limit = match request.body().is_end_stream() {
+            true => self.patience.answer,
+            false => self.patience.answer.saturating_mul(UPLOAD_FACTOR),
+        };
+        let begun = Instant::now();
+        let answering = match is_named {
+            true => self.far.request(request),
+            false => self.client.request(request),
+        };
+        let answered = match tokio::time::timeout(limit, answering).await {
+            Ok(Ok(response)) => match fault(&response) {
+                None => Ok(response),
+                Some(fault) => {
+                    // Nobody knows where the next answer begins.
+                    if let Some(connection) = &*connection.connection_metadata() {
+                        connection.poison();
+                    }
+                    Err(UpstreamError {
+                        status: StatusCode::BAD_GATEWAY,
+                        reason: format!("{host} {fault}"),
+                        is_too_long: false,
+                    })
+                }
+            },
+            Ok(Err(e)) => Err(explain(&host, &e)),
+            Err(_) => Err(UpstreamError {
+                status: StatusCode::GATEWAY_TIMEOUT,
+                reason: format!(
+                    "{host} has not answered within {} seconds; --upstream-timeout lets it take longer",
+                    limit.as_secs()
+                ),
+                is_too_long: false,
+            }),
+        };
+        let status = answered.as_ref().map(Response::status).ok();
+        self.metrics
+            .upstream_answered(&host, begun.elapsed(), status);
+        Ok((host, answered?))
+    }
+
+    /// Asks a registry for a manifest or a blob, and follows its redirects. The cache sees one answer: what registries
+    /// redirect to is signed anew each time, so the cache would not find it again.
+    async fn pull(
+        &self,
+        request: Request<Body>,
+        pull: &Pull,
+    ) -> Result<(String, Response<Incoming>), UpstreamError> {
+        let (method, mut headers) = (request.method().clone(), request.headers().clone());
+        let registry = Url::parse(&request.uri().to_string());
+        let (mut host, mut response) = self.send(request, false).await?;
+        let Ok(registry) = registry else {
+            return Ok((host, response));
+        };
+        let mut here = registry.clone();
+        for _ in 0..MOST_REDIRECTS {
+            let Some((target, is_known)) = pull.target(&registry, &here, &response) else {
+                break;
+            };
+            let Ok(uri) = Uri::try_from(target.as_str()) else {
+                break;
+            };
+            if target.origin() != here.origin() {
+                forget_credentials(&mut headers);
+            }
+            let mut next = Request::new(empty());
+            *next.method_mut() = method.clone();
+            *next.uri_mut() = uri;
+            *next.headers_mut() = headers.clone();
+            let said = response.headers().clone();
+            (host, response) = self.send(next, !is_known).await?;
+            oci::keep_what_the_registry_said(&said, response.headers_mut());
+            here = target;
+        }
+        let status = response.status();
+        if let Some(visit) = &pull.visit
+            && (status.is_success() || status == StatusCode::NOT_MODIFIED)
+        {
+            visit.passed().await;
+        }
+        Ok((host, response))
+    }
+}
+
 /// Tells the operator of a file with another digest than is stated.
 fn warn_of(url: &str, WrongDigest { stated, found }: &WrongDigest) {
     brisk_terminal::messages::warn(&format!(
-        "{url} has the digest {found}, but {stated} is stated for it, so no client gets it and it is not kept; if the index has \
-         changed, ask for its page with Cache-Control: no-cache; otherwise do not use the file, and tell the operator of the index"
+        "{url} has the digest {found}, but {stated} is stated for it, so no client gets it and it is not kept; if an index \
+         states it and has changed, ask for its page with Cache-Control: no-cache; otherwise do not use the file, and tell the \
+         operator of the upstream"
     ));
 }
 

@@ -52,7 +52,7 @@ pub(super) fn what_to_set(kind: Kind, installed: Option<&str>, is_asked: bool) -
             "apt has no source with http or https in /etc/apt",
             "add one, or say --preset apt=URL",
         ),
-        Kind::Plain => return "there is nothing to find".to_owned(),
+        Kind::Plain | Kind::Oci | Kind::OciPush => return "there is nothing to find".to_owned(),
     };
     let kind = kind.name();
     match (installed, is_asked) {

@@ -37,13 +37,13 @@ pub fn maps(
         Kind::Cargo => cargo::find(surroundings)?,
         Kind::Go => go::find(surroundings),
         Kind::Apt => return apt::maps(surroundings),
-        Kind::Plain => None,
+        Kind::Plain | Kind::Oci | Kind::OciPush => None,
     };
     let default = || match kind {
         Kind::Python => pip::default(surroundings).or_else(|| uv::default(surroundings)),
         Kind::Cargo => cargo::default(surroundings),
         // These say their defaults where they are asked for their configuration.
-        Kind::Npm | Kind::Go | Kind::Apt | Kind::Plain => None,
+        Kind::Npm | Kind::Go | Kind::Apt | Kind::Plain | Kind::Oci | Kind::OciPush => None,
     };
     let found = match found {
         None if or_default => default(),

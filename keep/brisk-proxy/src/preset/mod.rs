@@ -12,6 +12,7 @@ mod python;
 
 pub use self::links::{Links, MOST_PAGE_BYTES, Unreadable};
 use crate::kind::Kind;
+use crate::oci::Item;
 
 /// Changes whenever the form of a page changes, so that clients do not keep the old one.
 pub const VERSION: u32 = 2;
@@ -39,7 +40,7 @@ pub fn may_be_page(kind: Kind, rest: &str) -> bool {
         Kind::Python => python::may_be_page(rest),
         Kind::Npm => npm::may_be_page(rest),
         Kind::Cargo => rest == "/config.json",
-        Kind::Plain | Kind::Go | Kind::Apt => false,
+        Kind::Plain | Kind::Go | Kind::Apt | Kind::Oci | Kind::OciPush => false,
     }
 }
 
@@ -90,6 +91,7 @@ pub fn is_lasting(kind: Kind, rest: &str) -> bool {
             let pooled = rest.contains("/pool/") && rest.ends_with(".deb");
             pooled || rest.contains("/by-hash/")
         }
+        Kind::Oci | Kind::OciPush => Item::of_path(rest).is_some_and(|item| item.digest.is_some()),
         Kind::Plain => false,
     }
 }

@@ -1,0 +1,232 @@
+//! Requests for manifests and blobs of a registry.
+
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+
+use crate::body::{Body, empty, full};
+use crate::grants::{CHECKED_FOR, Visit};
+use crate::map::Map;
+use crate::oci::{self, Item, Pull};
+use crate::problem::Problem;
+use crate::proxy::{CACHE_STATUS, Fetch, Proxy, is_of_cache_alone, is_read, last_status};
+
+/// The longest manifest. Registries take none that is longer.
+const MOST_MANIFEST_BYTES: usize = 4 << 20;
+
+/// Conditions of a client, and the part that it wants.
+const CONDITIONS: [http::HeaderName; 6] = [
+    IF_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_NONE_MATCH,
+    IF_RANGE,
+    IF_UNMODIFIED_SINCE,
+    RANGE,
+];
+
+impl<F: Fetch> Proxy<F> {
+    /// The answer of the cache or the registry to a request for a manifest or a blob.
+    pub async fn pull(
+        &self,
+        map: &Map,
+        item: &Item<'_>,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Problem> {
+        // What a body means in a GET, only the registry knows.
+        if !hyper::body::Body::is_end_stream(request.body()) {
+            return self.fetch.fetch(request).await;
+        }
+        let (mut head, _) = request.into_parts();
+        oci::ask_plainly(&mut head.headers, item);
+        let repository = map.url(item.repository, None);
+        let is_shared = item.is_blob && item.digest.is_some();
+        let credentials = match is_shared {
+            true => oci::take_credentials(&mut head.headers),
+            false => head.headers.clone(),
+        };
+        let visit = self.grants.visit(&repository, &credentials);
+        head.extensions.insert(Pull {
+            credentials: match is_shared {
+                true => credentials,
+                false => HeaderMap::new(),
+            },
+            visit: visit.clone(),
+            follow: self.follow.clone(),
+        });
+        match (item.is_blob, is_shared) {
+            (false, _) => self.manifest(head).await,
+            (true, true) => self.blob(head, visit).await,
+            // Nobody can check it, so it is not kept.
+            (true, false) => {
+                let looked = self.look(&head).await?;
+                self.pass_by(head, looked).await
+            }
+        }
+    }
+
+    /// A manifest. Some clients ask for the head of one with a tag, and then for the digest that it names. So that they find
+    /// it without the registry too, it is asked for as a whole, unless the cache has the right one.
+    async fn manifest(&self, mut head: Parts) -> Result<Response<Body>, Problem> {
+        if head.method != Method::HEAD {
+            return whole(self.fetched(head).await?).await;
+        }
+        let looked = self.look(&head).await?;
+        if !is_of_cache_alone(&looked) || self.asks_nobody(&head.headers) {
+            return Ok(looked);
+        }
+        let is_missing = |status: &str| {
+            let reasons = ["fwd=uri-miss", "fwd=vary-miss", "fwd=miss"];
+            reasons.iter().any(|reason| status.contains(reason))
+        };
+        if !is_missing(&last_status(looked.headers())) {
+            let response = self.fetched(head.clone()).await?;
+            let status = last_status(response.headers());
+            let is_another = response.status() == StatusCode::OK
+                && ["stored", "hit", "detail=stale-if-error"]
+                    .iter()
+                    .all(|known| !status.contains(known));
+            if !is_another {
+                return Ok(response);
+            }
+        }
+        head.method = Method::GET;
+        for name in CONDITIONS {
+            head.headers.remove(name);
+        }
+        let response = whole(self.fetched(head).await?).await?;
+        Ok(response.map(|_| empty()))
+    }
+
+    /// A blob that has a digest. Its request has no credentials: `visit` is of who sent them.
+    ///
+    /// 1. What a request without credentials has brought is for all.
+    /// 2. What one with credentials has brought is kept under the stand-in, for all who may pull from the repository.
+    /// 3. A part that the cache does not have comes from the registry, and is not kept: nobody can check it.
+    async fn blob(&self, mut head: Parts, visit: Option<Visit>) -> Result<Response<Body>, Problem> {
+        let mut looked = self.look(&head).await?;
+        if !is_of_cache_alone(&looked) {
+            return Ok(looked);
+        }
+        if let Some(visit) = visit {
+            if !self.may_pull(&head, &visit).await {
+                return self.pass_by(head, looked).await;
+            }
+            head.headers.insert(AUTHORIZATION, self.grants.stand_in());
+            looked = self.look(&head).await?;
+            if !is_of_cache_alone(&looked) {
+                return Ok(looked);
+            }
+        }
+        match head.headers.contains_key(RANGE) {
+            true => self.pass_by(head, looked).await,
+            false => self.fetched(head).await,
+        }
+    }
+
+    /// Whether the registry lets them pull from the repository. It is asked again after a while. While it fails, what it said
+    /// before counts, as long as stored answers do.
+    async fn may_pull(&self, head: &Parts, visit: &Visit) -> bool {
+        let age = visit.age().await;
+        if age.is_some_and(|age| age < CHECKED_FOR) {
+            return true;
+        }
+        if self.asks_nobody(&head.headers) {
+            return age.is_some();
+        }
+        let mut check = Request::from_parts(head.clone(), empty());
+        *check.method_mut() = Method::HEAD;
+        for name in CONDITIONS {
+            check.headers_mut().remove(name);
+        }
+        let status = self
+            .upstream
+            .fetch(check)
+            .await
+            .map(|response| response.status());
+        match status {
+            Ok(status) if status.is_success() => true,
+            Ok(status) if !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS => {
+                visit.refused().await;
+                false
+            }
+            Ok(_) | Err(_) => age.is_some_and(|age| age < self.stale),
+        }
+    }
+
+    /// What the cache has, and nothing else.
+    async fn look(&self, head: &Parts) -> Result<Response<Body>, Problem> {
+        let mut head = head.clone();
+        let alone = HeaderValue::from_static("only-if-cached");
+        head.headers.append(CACHE_CONTROL, alone);
+        self.fetched(head).await
+    }
+
+    async fn fetched(&self, head: Parts) -> Result<Response<Body>, Problem> {
+        self.fetch.fetch(Request::from_parts(head, empty())).await
+    }
+
+    /// What the registry has, if it may be asked. The cache neither sees nor keeps it, and has only `looked`.
+    async fn pass_by(
+        &self,
+        head: Parts,
+        looked: Response<Body>,
+    ) -> Result<Response<Body>, Problem> {
+        if self.asks_nobody(&head.headers) {
+            return Ok(looked);
+        }
+        let mut response = self
+            .upstream
+            .fetch(Request::from_parts(head, empty()))
+            .await?;
+        if let Some(status) = looked.headers().get_all(CACHE_STATUS).iter().next_back() {
+            response.headers_mut().append(CACHE_STATUS, status.clone());
+        }
+        Ok(response)
+    }
+
+    fn asks_nobody(&self, headers: &HeaderMap) -> bool {
+        let mut lines = headers.get_all(CACHE_CONTROL).iter();
+        let alone = |line: &HeaderValue| {
+            let text = String::from_utf8_lossy(line.as_bytes()).to_ascii_lowercase();
+            text.contains("only-if-cached")
+        };
+        self.offline || lines.any(alone)
+    }
+
+    /// The answer to the question whether a registry is here, and how to log in, if no map has it: that of the only one. Of
+    /// several, none speaks for the others.
+    pub async fn ping(&self, head: &Parts) -> Result<Response<Body>, Problem> {
+        let mut registries = self.maps.iter().filter(|map| map.kind().is_registry());
+        if let (Some(only), None) = (registries.next(), registries.next()) {
+            let ping = only.of_ping();
+            return self.pass((&ping, "/", None), head, empty()).await;
+        }
+        if !is_read(&head.method) {
+            return Err(oci::no_pushes());
+        }
+        let mut response = Response::new(full("{}"));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(oci::API_VERSION, HeaderValue::from_static("registry/2.0"));
+        Ok(response)
+    }
+}
+
+/// The answer with a manifest, when all of it is there. So one that breaks off is an error that a client understands.
+async fn whole(response: Response<Body>) -> Result<Response<Body>, Problem> {
+    if response.status() != StatusCode::OK {
+        return Ok(response);
+    }
+    let (head, body) = response.into_parts();
+    match Limited::new(body, MOST_MANIFEST_BYTES).collect().await {
+        Ok(body) => Ok(Response::from_parts(head, full(body.to_bytes()))),
+        Err(e) => Err(Problem::new(
+            StatusCode::BAD_GATEWAY,
+            format!("the manifest cannot be read: {e}"),
+        )),
+    }
+}
