@@ -17,9 +17,9 @@ use crate::size::parse_size;
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-KIND says what is behind a URL: python (a package index), npm, cargo (a sparse index), go or apt. The proxy then rewrites \
-the URLs of files in its pages, so that they come through the proxy too, and keeps files whose name fixes their content for \
-a year. Without KIND, nothing is rewritten.\n\n\
+KIND says what is behind a URL: python (a package index), npm, cargo (a sparse index), go, apt, or oci (a registry of \
+container images; oci-push lets clients push to it, too). The proxy then rewrites the URLs of files in its pages, so that they \
+come through the proxy too, and keeps files whose name fixes their content for a year. Without KIND, nothing is rewritten.\n\n\
 Without --map and --preset, the proxy serves each of pip, uv, npm, cargo, go and apt that has an upstream in its own \
 configuration on this system. brisk has no address of a service built in.\n\n\
 /-/metrics has figures for Prometheus, and /-/ has a page with them for people. SIGTERM ends the proxy after the answers \
@@ -27,6 +27,7 @@ that are under way. systemd may hand sockets over (see packaging/systemd).\n\n\
 Examples:\n  \
 brisk proxy\n  \
 brisk proxy --map /simple=python:https://index.example/simple --limit 20G\n  \
+brisk proxy --map /v2=oci:https://registry.example/v2\n  \
 eval \"$(brisk proxy env pip)\""
 )]
 pub struct ProxyArgs {
@@ -58,7 +59,8 @@ pub struct ProxyArgs {
     /// For how long a stored answer stands in for an upstream that fails.
     #[arg(long, value_name = "TIME", value_parser = parse_age, default_value = "30d")]
     pub stale: Duration,
-    /// Follows redirects to this host, and caches what it has. May be repeated. Other redirects go to the client.
+    /// Follows redirects to this host, and caches what it has. May be repeated. Other redirects go to the client, but for those
+    /// of registries.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub follow: Vec<String>,
     /// Sends the field in this file, such as "Authorization: Bearer TOKEN", to the upstream of a map. What it brings is for all

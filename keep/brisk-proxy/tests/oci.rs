@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use images::registry::part;
-use images::{Image, Registry, Skopeo, digest, registry};
+use images::{Image, Registry, Skopeo, containerd_fetches, digest, podman_pulls, registry};
 use staging::upstream::Asked;
 use staging::{Answer, HANG, Program, Reply, Upstream, get, get_with, request};
 
@@ -67,7 +67,7 @@ fn admits(asked: &Asked, known: &[&str]) -> Option<Answer> {
 #[test]
 fn skopeo_pulls_again_without_the_registry() {
     let skopeo = Skopeo::new();
-    let server = Registry::start(&skopeo.path(""), "");
+    let server = Registry::start(&skopeo.path(""));
     let image = Image::of(&noise(3_000_000));
     let direct = format!("{}/app:1", server.address);
     skopeo.pushes(&image, &direct).unwrap();
@@ -81,6 +81,45 @@ fn skopeo_pulls_again_without_the_registry() {
     stop(proxy);
     let offline = start(home, &upstream, &["--offline"]);
     skopeo.pulls(&[], &of(&offline), "third", &image);
+}
+
+/// A proxy that has what skopeo has pulled, without its registry.
+fn filled(image: &Image) -> Program {
+    let upstream = registry(image, |_| None);
+    let proxy = proxy_of(&upstream);
+    Skopeo::new().pulls(&[], &format!("{}/hub/app:1", proxy.address), "first", image);
+    proxy
+}
+
+#[test]
+fn podman_pulls_what_skopeo_has_pulled() {
+    let image = Image::of(&noise(3_000_000));
+    let proxy = filled(&image);
+    let config = podman_pulls(&format!("{}/hub", proxy.address));
+    assert!(image.blobs.contains_key(&config), "{config}");
+}
+
+#[test]
+fn containerd_pulls_what_skopeo_has_pulled() {
+    let image = Image::of(&noise(3_000_000));
+    let upstream = registry(&image, |_| None);
+    let proxy = proxy_of(&upstream);
+    let mirror = format!("http://{}/v2/hub", proxy.address);
+    Skopeo::new().pulls(
+        &[],
+        &format!("{}/hub/app:1", proxy.address),
+        "first",
+        &image,
+    );
+    // It asks for the manifest by its digest, which skopeo does not.
+    let name = digest(&image.manifest);
+    assert_eq!(
+        get(proxy.address, &format!("/v2/hub/app/manifests/{name}")).status,
+        200
+    );
+    drop(upstream);
+    let came = containerd_fetches(&mirror, &[&name, &image.layer]);
+    assert!(came == [image.manifest.clone(), image.layer().to_vec()]);
 }
 
 #[test]
@@ -446,7 +485,7 @@ fn a_tag_that_moved_is_kept_as_it_is_now() {
 #[test]
 fn pushes_are_refused_unless_the_map_says_otherwise() {
     let skopeo = Skopeo::new();
-    let server = Registry::start(&skopeo.path(""), "");
+    let server = Registry::start(&skopeo.path(""));
     let image = Image::of(&noise(300_000));
     let upstream = format!("http://{}", server.address);
     let refusing = proxy(&upstream, &[]);
@@ -478,12 +517,20 @@ fn pushes_are_refused_unless_the_map_says_otherwise() {
 #[test]
 fn tokens_pass_and_realms_stay() {
     let image = Image::of(&noise(100_000));
-    // A token server that knows one user, and names him in the token.
+    // A token server that knows one user. A token says what it is for.
     let tokens = Upstream::start(|asked| {
         let given = asked.headers.get("authorization");
+        let query = asked.target.split(['?', '&']);
+        let scope = query
+            .filter_map(|part| part.strip_prefix("scope="))
+            .next_back();
         // ann:hush
         match given.is_some_and(|given| given == "Basic YW5uOmh1c2g=") {
-            true => Answer::of(200, &[], "{\"token\":\"of-ann\"}"),
+            true => Answer::of(
+                200,
+                &[],
+                format!("{{\"token\":\"{}\"}}", scope.unwrap_or("none")),
+            ),
             false => Answer::of(401, &[], "{}"),
         }
     });
@@ -492,10 +539,21 @@ fn tokens_pass_and_realms_stay() {
         tokens.url()
     );
     let challenge = realm.clone();
+    let right = "Bearer repository%3Aapp%3Apull";
     let upstream = registry(&image, move |asked| {
-        let given = asked.headers.get("authorization");
-        (given.is_none_or(|given| given != "Bearer of-ann"))
-            .then(|| Answer::of(401, &[("www-authenticate", challenge.as_str())], "{}"))
+        let challenge = match asked.headers.get("authorization") {
+            None => challenge.clone(),
+            Some(given) if given == right => return None,
+            // The client knows the repository by the name that it has at the proxy.
+            Some(_) => {
+                format!("{challenge},scope=\"repository:app:pull\",error=\"insufficient_scope\"")
+            }
+        };
+        Some(Answer::of(
+            401,
+            &[("www-authenticate", challenge.as_str())],
+            "{}",
+        ))
     });
     let proxy = proxy(&upstream.url(), &[]);
     assert_eq!(get(proxy.address, "/v2/").field("www-authenticate"), realm);
@@ -504,7 +562,17 @@ fn tokens_pass_and_realms_stay() {
     for directory in ["first", "second"] {
         skopeo.pulls(&["--src-creds", "ann:hush"], &name, directory, &image);
     }
-    assert_eq!(count(&upstream, "GET", &image.layer), 1);
+    // Of all who asked for the layer with the right token, one got it from there.
+    let asked = upstream.asked();
+    let admitted = asked.iter().filter(|asked| {
+        asked.method == "GET"
+            && asked.target.ends_with(&image.layer)
+            && asked
+                .headers
+                .get("authorization")
+                .is_some_and(|given| given == right)
+    });
+    assert_eq!(admitted.count(), 1);
     let wrong = skopeo.path("wrong");
     let wrong = format!("oci:{}", wrong.display());
     let copied = skopeo.copy(

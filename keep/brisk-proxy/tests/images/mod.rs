@@ -7,5 +7,5 @@ pub mod programs;
 pub mod registry;
 
 pub use image::Image;
-pub use programs::{Registry, Skopeo};
+pub use programs::{Registry, Skopeo, containerd_fetches, podman_pulls};
 pub use registry::{digest, registry};
