@@ -1,7 +1,7 @@
 //! Who has shown that a registry lets them pull from a repository.
 //!
-//! A blob that credentials have brought is kept once. Whoever asks for it with credentials of their own gets it when the
-//! registry has given them a manifest of the repository, or the head of the blob. The cache keeps a keyed digest of the
+//! What a digest names is kept once, if credentials have brought it. Whoever asks for it with credentials of their own gets
+//! it when the registry has given them a manifest of the repository, or the head of what they ask for. The cache keeps a keyed digest of the
 //! repository and the credentials, and when that was. So the proxies of one cache know it, and it is there with `--offline`.
 
 use std::io;

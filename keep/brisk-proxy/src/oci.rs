@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use brisk_http::Credentials;
-use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, LOCATION, VARY};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, LOCATION, VARY,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use url::Url;
 
@@ -25,11 +27,11 @@ const MANIFESTS: [&str; 4] = [
 /// What a registry says of itself.
 pub const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
 
+/// The digest of what it sends.
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+
 /// What a registry says of an answer, and a host that it redirects to does not.
-const OF_THE_REGISTRY: [HeaderName; 2] = [
-    HeaderName::from_static("docker-content-digest"),
-    API_VERSION,
-];
+const OF_THE_REGISTRY: [HeaderName; 2] = [CONTENT_DIGEST, API_VERSION];
 
 /// A manifest or a blob, as a path names it.
 #[derive(Debug, Clone)]
@@ -38,7 +40,9 @@ pub struct Item<'p> {
     pub repository: &'p str,
     /// Whether it is a blob.
     pub is_blob: bool,
-    /// Its digest, if the path has one that can be computed. Otherwise it is named by a tag.
+    /// The tag or digest that names it.
+    pub name: &'p str,
+    /// The digest, if it is one that can be computed.
     pub digest: Option<Stated>,
 }
 
@@ -54,6 +58,7 @@ impl<'p> Item<'p> {
         is_named.then(|| Self {
             repository,
             is_blob,
+            name,
             digest: Stated::of_oci(name),
         })
     }
@@ -99,6 +104,13 @@ pub fn take_credentials(headers: &mut HeaderMap) -> HeaderMap {
     taken
 }
 
+/// Whether the credentials of a request are a token, which lives for minutes.
+pub fn has_token(headers: &HeaderMap) -> bool {
+    let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    let scheme = given.and_then(|given| given.split(|byte| *byte == b' ').next());
+    scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))
+}
+
 /// That nothing is pushed through this map.
 pub fn no_pushes() -> Problem {
     Problem::of_registry(
@@ -115,6 +127,8 @@ pub struct Pull {
     pub credentials: HeaderMap,
     /// Notes that the registry lets the client pull.
     pub visit: Option<Visit>,
+    /// The digest of the blob that is asked for. None for a manifest.
+    pub blob: Option<String>,
     /// The hosts of `--follow`.
     pub follow: Arc<[String]>,
 }
@@ -127,6 +141,23 @@ impl Pull {
         }
         headers.remove(AUTHORIZATION);
         headers.extend(self.credentials.clone());
+    }
+
+    /// Whether an answer shows that the registry lets the client pull. A page to log in, which some give to everybody, does
+    /// not.
+    pub fn is_shown_by<B>(&self, response: &Response<B>) -> bool {
+        let has = |name: HeaderName, fits: &dyn Fn(&str) -> bool| {
+            let value = response.headers().get(name);
+            value
+                .and_then(|value| value.to_str().ok())
+                .is_some_and(fits)
+        };
+        match (&self.blob, response.status()) {
+            (_, StatusCode::NOT_MODIFIED) => true,
+            (_, status) if !status.is_success() => false,
+            (Some(digest), _) => has(CONTENT_DIGEST, &|found| found == digest),
+            (None, _) => has(CONTENT_TYPE, &|found| found.starts_with("application/vnd.")),
+        }
     }
 
     /// Where a redirect leads, and whether the operator has named that host. None: it is not followed.

@@ -7,6 +7,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
+use hyper::body::Body as _;
 
 use crate::body::{Body, empty, full};
 use crate::grants::{CHECKED_FOR, Visit};
@@ -37,40 +38,39 @@ impl<F: Fetch> Proxy<F> {
         request: Request<Body>,
     ) -> Result<Response<Body>, Problem> {
         // What a body means in a GET, only the registry knows.
-        if !hyper::body::Body::is_end_stream(request.body()) {
+        if !request.body().is_end_stream() {
             return self.fetch.fetch(request).await;
         }
         let (mut head, _) = request.into_parts();
         oci::ask_plainly(&mut head.headers, item);
         let repository = map.url(item.repository, None);
-        let is_shared = item.is_blob && item.digest.is_some();
-        let credentials = match is_shared {
-            true => oci::take_credentials(&mut head.headers),
-            false => head.headers.clone(),
-        };
-        let visit = self.grants.visit(&repository, &credentials);
-        head.extensions.insert(Pull {
-            credentials: match is_shared {
-                true => credentials,
-                false => HeaderMap::new(),
-            },
+        let visit = self.grants.visit(&repository, &head.headers);
+        let mut pull = Pull {
+            credentials: HeaderMap::new(),
             visit: visit.clone(),
+            blob: item.is_blob.then(|| item.name.to_owned()),
             follow: self.follow.clone(),
-        });
-        match (item.is_blob, is_shared) {
-            (false, _) => self.manifest(head).await,
-            (true, true) => self.blob(head, visit).await,
+        };
+        if item.digest.is_some() {
+            pull.credentials = oci::take_credentials(&mut head.headers);
+        }
+        head.extensions.insert(pull);
+        match (&item.digest, item.is_blob) {
+            (Some(_), true) => self.by_digest(head, visit).await,
+            (Some(_), false) => whole(self.by_digest(head, visit).await?).await,
+            (None, false) => self.by_tag(head).await,
             // Nobody can check it, so it is not kept.
-            (true, false) => {
+            (None, true) => {
                 let looked = self.look(&head).await?;
                 self.pass_by(head, looked).await
             }
         }
     }
 
-    /// A manifest. Some clients ask for the head of one with a tag, and then for the digest that it names. So that they find
-    /// it without the registry too, it is asked for as a whole, unless the cache has the right one.
-    async fn manifest(&self, mut head: Parts) -> Result<Response<Body>, Problem> {
+    /// A manifest that a tag names. Some clients ask for its head, and then for the digest that it has. So that they find it
+    /// without the registry too, it is asked for as a whole, unless the cache has the right one. With a token, which is
+    /// another one the next time, that would be of no use.
+    async fn by_tag(&self, mut head: Parts) -> Result<Response<Body>, Problem> {
         if head.method != Method::HEAD {
             return whole(self.fetched(head).await?).await;
         }
@@ -78,18 +78,15 @@ impl<F: Fetch> Proxy<F> {
         if !is_of_cache_alone(&looked) || self.asks_nobody(&head.headers) {
             return Ok(looked);
         }
-        let is_missing = |status: &str| {
-            let reasons = ["fwd=uri-miss", "fwd=vary-miss", "fwd=miss"];
-            reasons.iter().any(|reason| status.contains(reason))
-        };
-        if !is_missing(&last_status(looked.headers())) {
-            let response = self.fetched(head.clone()).await?;
+        let said = |response: &Response<Body>, words: &[&str]| {
             let status = last_status(response.headers());
-            let is_another = response.status() == StatusCode::OK
-                && ["stored", "hit", "detail=stale-if-error"]
-                    .iter()
-                    .all(|known| !status.contains(known));
-            if !is_another {
+            words.iter().any(|word| status.contains(word))
+        };
+        let is_missing = said(&looked, &["fwd=uri-miss", "fwd=vary-miss", "fwd=miss"]);
+        if !is_missing || oci::has_token(&head.headers) {
+            let response = self.fetched(head.clone()).await?;
+            let is_right = said(&response, &["stored", "hit", "detail=stale-if-error"]);
+            if is_right || response.status() != StatusCode::OK || oci::has_token(&head.headers) {
                 return Ok(response);
             }
         }
@@ -101,12 +98,16 @@ impl<F: Fetch> Proxy<F> {
         Ok(response.map(|_| empty()))
     }
 
-    /// A blob that has a digest. Its request has no credentials: `visit` is of who sent them.
+    /// What a digest names. Its request has no credentials: `visit` is of who sent them.
     ///
     /// 1. What a request without credentials has brought is for all.
     /// 2. What one with credentials has brought is kept under the stand-in, for all who may pull from the repository.
     /// 3. A part that the cache does not have comes from the registry, and is not kept: nobody can check it.
-    async fn blob(&self, mut head: Parts, visit: Option<Visit>) -> Result<Response<Body>, Problem> {
+    async fn by_digest(
+        &self,
+        mut head: Parts,
+        visit: Option<Visit>,
+    ) -> Result<Response<Body>, Problem> {
         let mut looked = self.look(&head).await?;
         if !is_of_cache_alone(&looked) {
             return Ok(looked);
@@ -142,13 +143,16 @@ impl<F: Fetch> Proxy<F> {
         for name in CONDITIONS {
             check.headers_mut().remove(name);
         }
-        let status = self
+        match self
             .upstream
             .fetch(check)
             .await
-            .map(|response| response.status());
-        match status {
-            Ok(status) if status.is_success() => true,
+            .map(|response| response.status())
+        {
+            Ok(status) if status.is_success() => {
+                // If the answer shows it, that has been noted.
+                visit.age().await.is_some_and(|age| age < CHECKED_FOR)
+            }
             Ok(status) if !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS => {
                 visit.refused().await;
                 false
@@ -216,9 +220,9 @@ impl<F: Fetch> Proxy<F> {
     }
 }
 
-/// The answer with a manifest, when all of it is there. So one that breaks off is an error that a client understands.
+/// The answer with a manifest, when all of it has come. So one that breaks off is an error that a client understands.
 async fn whole(response: Response<Body>) -> Result<Response<Body>, Problem> {
-    if response.status() != StatusCode::OK {
+    if response.status() != StatusCode::OK || response.body().is_end_stream() {
         return Ok(response);
     }
     let (head, body) = response.into_parts();

@@ -279,9 +279,8 @@ impl Parts {
             oci::keep_what_the_registry_said(&said, response.headers_mut());
             here = target;
         }
-        let status = response.status();
         if let Some(visit) = &pull.visit
-            && (status.is_success() || status == StatusCode::NOT_MODIFIED)
+            && pull.is_shown_by(&response)
         {
             visit.passed().await;
         }

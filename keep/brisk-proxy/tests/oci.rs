@@ -225,10 +225,76 @@ fn what_credentials_have_brought_is_for_those_who_may_pull() {
         get_with(offline.address, "/v2/hub/app/manifests/1", &[ann]).status,
         200
     );
+    // Bob has never asked for it.
+    assert_eq!(
+        get_with(offline.address, "/v2/hub/app/manifests/1", &[bob]).status,
+        504
+    );
     for path in [blob.as_str(), "/v2/hub/app/manifests/1"] {
         assert_eq!(get(offline.address, path).status, 504);
         let eve = [("authorization", "Bearer eve")];
         assert_eq!(get_with(offline.address, path, &eve).status, 504);
+    }
+}
+
+#[test]
+fn what_a_digest_names_is_asked_for_once_by_all_tokens() {
+    let image = Image::of(b"secret");
+    let upstream = registry(&image, |asked| admits(asked, &["Bearer 1", "Bearer 2"]));
+    let proxy = proxy(&upstream.url(), &[]);
+    // As docker and containerd ask, with another token each time.
+    for token in ["Bearer 1", "Bearer 2"] {
+        let token = [("authorization", token)];
+        let tag = "/v2/hub/app/manifests/1";
+        let head = request(proxy.address, "HEAD", tag, &token, b"");
+        let name = head.field("docker-content-digest");
+        let manifest = get_with(
+            proxy.address,
+            &format!("/v2/hub/app/manifests/{name}"),
+            &token,
+        );
+        assert!(manifest.body == image.manifest);
+        assert!(get_with(proxy.address, &blob_path(&image), &token).body == image.layer());
+    }
+    assert_eq!(count(&upstream, "HEAD", "/manifests/1"), 2);
+    assert_eq!(count(&upstream, "GET", "/manifests/sha256:"), 1);
+    assert_eq!(count(&upstream, "GET", "/blobs/"), 1);
+    assert_eq!(upstream.asked().len(), 4);
+}
+
+#[test]
+fn a_page_to_log_in_shows_nothing() {
+    let image = Image::of(b"secret");
+    let page = noise(3_000_000);
+    let login = Upstream::start({
+        let page = page.clone();
+        move |_| Answer::of(200, &[("content-type", "text/html")], page.clone())
+    });
+    let to = login.url();
+    let upstream = registry(&image, move |asked| {
+        let given = asked.headers.get("authorization");
+        let is_known = given.is_some_and(|given| given == "Bearer ann");
+        (!is_known).then(|| Answer::of(302, &[("location", to.as_str())], ""))
+    });
+    let proxy = proxy(&upstream.url(), &[]);
+    let (ann, eve) = (
+        ("authorization", "Bearer ann"),
+        ("authorization", "Bearer eve"),
+    );
+    let manifest = format!("/v2/hub/app/manifests/{}", digest(&image.manifest));
+    let paths = ["/v2/hub/app/manifests/1", &manifest, &blob_path(&image)];
+    for path in paths {
+        assert_eq!(get_with(proxy.address, path, &[ann]).status, 200, "{path}");
+    }
+    for path in ["/v2/hub/app/manifests/1", &blob_path(&image)] {
+        for method in ["GET", "HEAD"] {
+            let fields = [eve, ("range", "bytes=0-9")];
+            let reply = request(proxy.address, method, path, &fields, b"");
+            assert!(
+                page.starts_with(&reply.body) && !is_hit(&reply),
+                "{reply:?}"
+            );
+        }
     }
 }
 
@@ -289,11 +355,10 @@ fn another_digest_is_not_kept() {
             .then(|| Answer::of(200, &[], "wrong"))
     });
     let proxy = proxy_of(&upstream);
-    for method in ["GET", "HEAD", "GET"] {
-        let reply = request(proxy.address, method, &other, &[], b"");
-        assert_eq!(reply.status, 502, "{method}: {reply:?}");
+    for times in 1..=2 {
+        assert_eq!(get(proxy.address, &other).status, 502);
+        assert_eq!(upstream.asked().len(), times);
     }
-    assert_eq!(upstream.asked().len(), 3);
 }
 
 fn proxy_of(upstream: &Upstream) -> Program {

@@ -57,19 +57,24 @@ fn answer(image: &Image, asked: &Asked) -> Answer {
 
 /// A blob, or the part of it that is asked for.
 pub fn part(asked: &Asked, blob: &[u8]) -> Answer {
+    let digest = digest(blob);
+    let tag = format!("\"{digest}\"");
+    let lasting = [
+        ("cache-control", "max-age=31536000"),
+        ("docker-content-digest", digest.as_str()),
+        ("etag", tag.as_str()),
+    ];
     let range = asked
         .headers
         .get("range")
         .map(|range| range.to_str().unwrap());
     let Some((first, last)) = range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-'))
     else {
-        return Answer::of(200, &[("cache-control", "max-age=31536000")], blob.to_vec());
+        return Answer::of(200, &lasting, blob.to_vec());
     };
-    let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+    let first: usize = first.parse().unwrap();
+    let last: usize = last.parse().unwrap_or(blob.len() - 1);
     let range = format!("bytes {first}-{last}/{}", blob.len());
-    Answer::of(
-        206,
-        &[("content-range", &range)],
-        blob[first..=last].to_vec(),
-    )
+    let fields = [&lasting[..], &[("content-range", range.as_str())]].concat();
+    Answer::of(206, &fields, blob[first..=last].to_vec())
 }
