@@ -14,7 +14,32 @@ use http::{HeaderMap, HeaderValue};
 use crate::secret::Secret;
 
 /// For how long the registry is not asked again. Tokens live for about so long.
-pub const CHECKED_FOR: Duration = Duration::from_secs(5 * 60);
+const CHECKED_FOR: Duration = Duration::from_secs(5 * 60);
+
+/// What it is worth that a registry let somebody pull.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Worth {
+    /// They may.
+    Enough,
+    /// They may while the registry fails.
+    IfItFails,
+    /// They may while no registry is asked at all.
+    Offline,
+    /// It has not let them.
+    Nothing,
+}
+
+impl Worth {
+    /// Of what was so long ago. `stale` is how long stored answers stand in for an upstream that fails.
+    fn of(age: Option<Duration>, stale: Duration) -> Self {
+        match age {
+            Some(age) if age < CHECKED_FOR => Self::Enough,
+            Some(age) if age < stale => Self::IfItFails,
+            Some(_) => Self::Offline,
+            None => Self::Nothing,
+        }
+    }
+}
 
 /// What a grant is stored beside.
 const FINGERPRINT: u64 = u64::from_be_bytes(*b"grant  1");
@@ -65,8 +90,12 @@ pub struct Visit {
 }
 
 impl Visit {
-    /// How long ago the registry let them pull. None: it has not, or the cache does not know any more.
-    pub async fn age(&self) -> Option<Duration> {
+    /// What it is worth that the registry let them pull, as far as the cache still knows.
+    pub async fn worth(&self, stale: Duration) -> Worth {
+        Worth::of(self.age().await, stale)
+    }
+
+    async fn age(&self) -> Option<Duration> {
         let found = self.work(|cache, key| {
             let hit = cache
                 .get(key)?
@@ -107,5 +136,61 @@ impl Visit {
         );
         let working = tokio::task::spawn_blocking(move || work(&cache, key.as_bytes()));
         working.await.ok()?.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_registry_said_is_worth_less_with_time() {
+        let stale = Duration::from_secs(3600);
+        for (age, expected) in [
+            (Some(0), Worth::Enough),
+            (Some(299), Worth::Enough),
+            (Some(300), Worth::IfItFails),
+            (Some(3599), Worth::IfItFails),
+            (Some(3600), Worth::Offline),
+            (None, Worth::Nothing),
+        ] {
+            let found = Worth::of(age.map(Duration::from_secs), stale);
+            assert_eq!(found, expected, "{age:?}");
+        }
+        assert_eq!(
+            Worth::of(Some(Duration::from_secs(1)), Duration::ZERO),
+            Worth::Enough
+        );
+    }
+
+    #[tokio::test]
+    async fn one_identity_shows_nothing_of_others_or_elsewhere() {
+        let home = tempfile::tempdir().unwrap();
+        let secret = Secret::of_directory(home.path()).unwrap();
+        let cache = Cache::open(
+            &home.path().join("entries"),
+            brisk_cache::CacheOptions::new(),
+        );
+        let grants = Arc::new(Grants::new(Arc::new(cache.unwrap()), secret));
+        let visit = |repository: &str, token: Option<&'static str>| {
+            let token = token.map(HeaderValue::from_static);
+            let headers = token.map(|token| (http::header::AUTHORIZATION, token));
+            grants.visit(repository, &headers.into_iter().collect())
+        };
+        let ann = visit("https://a/v2/x", Some("Bearer ann")).unwrap();
+        ann.passed().await;
+        let stale = Duration::from_secs(3600);
+        for (repository, token, expected) in [
+            ("https://a/v2/x", "Bearer ann", Worth::Enough),
+            ("https://a/v2/x", "Bearer eve", Worth::Nothing),
+            ("https://a/v2/y", "Bearer ann", Worth::Nothing),
+            ("https://b/v2/x", "Bearer ann", Worth::Nothing),
+        ] {
+            let found = visit(repository, Some(token)).unwrap().worth(stale).await;
+            assert_eq!(found, expected, "{repository} {token}");
+        }
+        assert!(visit("https://a/v2/x", None).is_none());
+        ann.refused().await;
+        assert_eq!(ann.worth(stale).await, Worth::Nothing);
     }
 }

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Body as _;
 
 use crate::body::{Body, empty, full};
-use crate::grants::{CHECKED_FOR, Visit};
+use crate::grants::{Visit, Worth};
 use crate::map::Map;
 use crate::oci::{self, Item, Pull};
 use crate::problem::Problem;
@@ -131,33 +131,27 @@ impl<F: Fetch> Proxy<F> {
     /// Whether the registry lets them pull from the repository. It is asked again after a while. While it fails, what it said
     /// before counts, as long as stored answers do.
     async fn may_pull(&self, head: &Parts, visit: &Visit) -> bool {
-        let age = visit.age().await;
-        if age.is_some_and(|age| age < CHECKED_FOR) {
+        let worth = visit.worth(self.stale).await;
+        if worth == Worth::Enough {
             return true;
         }
         if self.asks_nobody(&head.headers) {
-            return age.is_some();
+            return worth != Worth::Nothing;
         }
         let mut check = Request::from_parts(head.clone(), empty());
         *check.method_mut() = Method::HEAD;
         for name in CONDITIONS {
             check.headers_mut().remove(name);
         }
-        match self
-            .upstream
-            .fetch(check)
-            .await
-            .map(|response| response.status())
-        {
-            Ok(status) if status.is_success() => {
-                // If the answer shows it, that has been noted.
-                visit.age().await.is_some_and(|age| age < CHECKED_FOR)
-            }
+        let checked = self.upstream.fetch(check).await;
+        match checked.map(|response| response.status()) {
+            // If the answer shows it, that has been noted.
+            Ok(status) if status.is_success() => visit.worth(self.stale).await == Worth::Enough,
             Ok(status) if !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS => {
                 visit.refused().await;
                 false
             }
-            Ok(_) | Err(_) => age.is_some_and(|age| age < self.stale),
+            Ok(_) | Err(_) => worth == Worth::IfItFails,
         }
     }
 

@@ -3,6 +3,7 @@
 mod images;
 mod staging;
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -311,16 +312,56 @@ fn what_nobody_needed_credentials_for_is_for_all() {
 }
 
 #[test]
-fn who_may_no_longer_pull_gets_nothing_while_the_registry_is_asked() {
+fn one_repository_shows_nothing_of_another() {
     let image = Image::of(b"secret");
     let upstream = registry(&image, |asked| admits(asked, &["Bearer ann"]));
     let proxy = proxy(&upstream.url(), &[]);
     let (blob, ann) = (blob_path(&image), [("authorization", "Bearer ann")]);
     assert_eq!(get_with(proxy.address, &blob, &ann).status, 200);
-    // A repository of another name is another one.
     let other = blob.replace("/app/", "/private/");
     assert_eq!(get_with(proxy.address, &other, &ann).status, 404);
     assert_eq!(count(&upstream, "HEAD", "/private/"), 1);
+}
+
+#[test]
+fn a_credential_of_the_operator_goes_to_the_registry_alone() {
+    let image = Image::of(&noise(200_000));
+    let layer = image.layer().to_vec();
+    let far = Upstream::start({
+        let layer = layer.clone();
+        move |asked| part(asked, &layer)
+    });
+    let to = format!("{}/signed", far.url());
+    let upstream = registry(&image, move |asked| {
+        admits(asked, &["Bearer of-all"]).or_else(|| {
+            let is_blob = asked.target.contains("/blobs/");
+            is_blob.then(|| Answer::of(307, &[("location", to.as_str())], ""))
+        })
+    });
+    let home = Arc::new(tempfile::tempdir().unwrap());
+    let file = home.path().join("credential");
+    std::fs::write(&file, "Authorization: Bearer of-all\n").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let credential = format!("/v2/hub={}", file.display());
+    let url = upstream.url();
+    let proxy = start(Arc::clone(&home), &url, &["--credential", &credential]);
+    assert_eq!(get(proxy.address, "/v2/").status, 200);
+    // With a field that could be a credential of the client's, too.
+    let blob = blob_path(&image);
+    assert!(get_with(proxy.address, &blob, &[("cookie", "mine")]).body == layer);
+    assert!(get(proxy.address, &blob).body == layer);
+    assert!(is_hit(&get(proxy.address, &blob)));
+    for asked in far.asked() {
+        assert!(!asked.headers.contains_key("authorization"), "{asked:?}");
+        assert!(!asked.headers.contains_key("cookie"), "{asked:?}");
+    }
+    assert_eq!(
+        far.asked()
+            .iter()
+            .filter(|asked| asked.method == "GET")
+            .count(),
+        2
+    );
 }
 
 #[test]
