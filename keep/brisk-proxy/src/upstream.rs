@@ -182,13 +182,13 @@ where
                 format!("{host} sent nothing more for {seconds} seconds").into()
             };
             let come = move |bytes| metrics.upstream_bytes(bytes);
-            let stated = stated.filter(|_| is_checked);
+            let (stated, is_of_registry) = (stated.filter(|_| is_checked), pull.is_some());
             Ok(response.map(|body| {
                 let body = PatientBody::new(body, patience, come, late);
                 match stated {
                     Some(stated) => Body::new(stated.check(body, move |wrong| {
                         of_digests.found_wrong_digest();
-                        warn_of(&url, wrong);
+                        warn_of(&url, wrong, is_of_registry);
                     })),
                     None => Body::new(body),
                 }
@@ -288,12 +288,17 @@ impl Parts {
     }
 }
 
-/// Tells the operator of a file with another digest than is stated.
-fn warn_of(url: &str, WrongDigest { stated, found }: &WrongDigest) {
+/// Tells the operator of a file with another digest than is stated, by an index or by its name in a registry.
+fn warn_of(url: &str, WrongDigest { stated, found }: &WrongDigest, is_of_registry: bool) {
+    let advice = match is_of_registry {
+        true => "ask the operator of the registry",
+        false => {
+            "if the index has changed, ask for its page with Cache-Control: no-cache; otherwise do not use the file, and tell the \
+             operator of the index"
+        }
+    };
     brisk_terminal::messages::warn(&format!(
-        "{url} has the digest {found}, but {stated} is stated for it, so no client gets it and it is not kept; if an index \
-         states it and has changed, ask for its page with Cache-Control: no-cache; otherwise do not use the file, and tell the \
-         operator of the upstream"
+        "{url} has the digest {found}, but {stated} is stated for it, so no client gets it and it is not kept; {advice}"
     ));
 }
 
