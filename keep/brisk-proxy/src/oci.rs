@@ -152,12 +152,11 @@ impl Pull {
                 .and_then(|value| value.to_str().ok())
                 .is_some_and(fits)
         };
-        match (&self.blob, response.status()) {
-            (_, StatusCode::NOT_MODIFIED) => true,
-            (_, status) if !status.is_success() => false,
-            (Some(digest), _) => has(CONTENT_DIGEST, &|found| found == digest),
-            (None, _) => has(CONTENT_TYPE, &|found| found.starts_with("application/vnd.")),
-        }
+        let shows = match &self.blob {
+            Some(digest) => has(CONTENT_DIGEST, &|found| found == digest),
+            None => has(CONTENT_TYPE, &|found| found.starts_with("application/vnd.")),
+        };
+        response.status().is_success() && shows
     }
 
     /// Where a redirect leads, and whether the operator has named that host. None: it is not followed.

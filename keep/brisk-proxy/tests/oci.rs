@@ -270,7 +270,10 @@ fn a_page_to_log_in_shows_nothing() {
     let page = noise(3_000_000);
     let login = Upstream::start({
         let page = page.clone();
-        move |_| Answer::of(200, &[("content-type", "text/html")], page.clone())
+        move |asked| match asked.headers.contains_key("if-none-match") {
+            true => Answer::of(304, &[("etag", "\"page\"")], ""),
+            false => Answer::of(200, &[("content-type", "text/html")], page.clone()),
+        }
     });
     let to = login.url();
     let upstream = registry(&image, move |asked| {
@@ -288,6 +291,9 @@ fn a_page_to_log_in_shows_nothing() {
     for path in paths {
         assert_eq!(get_with(proxy.address, path, &[ann]).status, 200, "{path}");
     }
+    let known = [eve, ("if-none-match", "\"page\"")];
+    let reply = get_with(proxy.address, "/v2/hub/app/manifests/1", &known);
+    assert_eq!(reply.status, 304);
     for path in ["/v2/hub/app/manifests/1", &blob_path(&image)] {
         for method in ["GET", "HEAD"] {
             let fields = [eve, ("range", "bytes=0-9")];
