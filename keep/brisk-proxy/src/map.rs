@@ -326,6 +326,25 @@ mod tests {
     }
 
     #[test]
+    fn a_registry_is_asked_at_its_root() {
+        for (text, expected) in [
+            ("/v2=oci:https://a/v2", "https://a/v2/"),
+            ("/v2/hub=oci:https://a/v2/", "https://a/v2/"),
+            (
+                "/v2/x=oci-push:https://a:5000/v2/remote/x",
+                "https://a:5000/v2/",
+            ),
+            (
+                "/v2/x=oci:https://a/api/docker/x/v2",
+                "https://a/api/docker/x/v2/",
+            ),
+        ] {
+            let ping = Map::parse(text).unwrap().of_ping();
+            assert_eq!(ping.url("/", None), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn a_wrong_map_is_refused_with_the_reason() {
         for (text, expected) in [
             ("simple", "allowed is /PREFIX=URL"),
@@ -338,6 +357,9 @@ mod tests {
             ("/a=https://user:secret@a/", "has a user name or a password"),
             ("/a=https://a/?b", "has a query"),
             ("/a=https://", "the URL is wrong"),
+            ("/hub=oci:https://a/v2", "below /v2/"),
+            ("/v2x=oci:https://a/v2", "below /v2/"),
+            ("/v2/hub=oci-push:https://a/", "below /v2/"),
         ] {
             let error = format!("{:#}", Map::parse(text).unwrap_err());
             assert!(error.contains(expected), "{text}: {error}");
