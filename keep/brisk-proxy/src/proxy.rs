@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use brisk_http::Credentials;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST, LINK, LOCATION, UPGRADE};
 use http::request::Parts;
@@ -43,11 +42,8 @@ use crate::problem::Problem;
 use crate::request_head::{MOST_FIELDS, Refusal};
 use crate::stated::{Stated, WrongDigest};
 use crate::steering_fields;
-use crate::upstream::Upstream;
+use crate::upstream::{MOST_REDIRECTS, Upstream, forget_credentials};
 use crate::upstream_credential::{UpstreamCredential, UpstreamCredentials};
-
-/// How often a request is redirected.
-pub const MOST_REDIRECTS: usize = 5;
 
 /// Why a path is refused that a server may take for one beside its map.
 const LEAVES: &str = "the path may leave its map: it has a segment . or .., a backslash or a zero byte, or it is escaped more \
@@ -579,18 +575,6 @@ fn location(url: &str, response: &Response<Body>) -> Option<Url> {
     }
     let location = response.headers().get(LOCATION)?.to_str().ok()?;
     Url::parse(url).ok()?.join(location).ok()
-}
-
-/// Removes what may be for another origin than the one that is asked now.
-pub fn forget_credentials(headers: &mut HeaderMap) {
-    let names: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| Credentials::Unknown.has(name))
-        .cloned()
-        .collect();
-    for name in names {
-        headers.remove(name);
-    }
 }
 
 fn length(headers: &HeaderMap) -> Option<u64> {

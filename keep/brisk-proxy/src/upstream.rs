@@ -8,11 +8,14 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use brisk_http::Credentials;
 use bytes::Bytes;
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, SET_COOKIE, TRANSFER_ENCODING,
 };
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+};
 use http_body_util::LengthLimitError;
 use hyper::body::{Body as _, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -31,10 +34,12 @@ use crate::lasting::{self, Lasting};
 use crate::metrics::Metrics;
 use crate::oci::{self, Ping, Pull};
 use crate::patient_body::PatientBody;
-use crate::proxy::{MOST_REDIRECTS, forget_credentials};
 use crate::stated::{Stated, WrongDigest};
 use crate::upstream_credential::UpstreamCredential;
 use crate::upstream_error::UpstreamError;
+
+/// How often a request is redirected.
+pub const MOST_REDIRECTS: usize = 5;
 
 /// How long an upstream may take.
 #[derive(Debug, Clone, Copy)]
@@ -403,6 +408,18 @@ fn is_of_tls(error: &(dyn Error + 'static)) -> bool {
         .downcast_ref::<std::io::Error>()
         .and_then(std::io::Error::get_ref);
     wrapped.is_some_and(|wrapped| is_of_tls(wrapped))
+}
+
+/// Removes what may be for another origin than the one that is asked now.
+pub fn forget_credentials(headers: &mut HeaderMap) {
+    let names: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| Credentials::Unknown.has(name))
+        .cloned()
+        .collect();
+    for name in names {
+        headers.remove(name);
+    }
 }
 
 #[cfg(test)]
