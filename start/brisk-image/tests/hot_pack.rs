@@ -10,6 +10,7 @@ use std::time::Duration;
 use brisk_image::hot_pack::{FrameReader, HotPack, HotPackWriter, HotSummary, Prefer};
 use brisk_image::profile::{Asked, Named, Origin, PAGE, Profile, ProfileBuilder, RootKind};
 use brisk_image::rules::Times;
+use brisk_image::verity::{TreeFile, VerifiedFile, append_tree_at};
 use brisk_image::{
     Codec, Compression, ErrorKind, Image, ImageWriter, Limits, OpenOptions, Tree, TreeRules, Work,
 };
@@ -950,4 +951,36 @@ fn threads_decode_from_windows() {
             .kind(),
         ErrorKind::Input
     );
+}
+
+/// What `brisk publish` writes: the pack is the same, whether it is read through the tree or not.
+#[test]
+fn a_hash_tree_may_follow_a_pack() {
+    let dir = tempfile::tempdir().unwrap();
+    let (bytes, whole) = small(dir.path());
+    let path = dir.path().join("published");
+    fs::write(&path, &bytes).unwrap();
+    let file = fs::File::options().read(true).write(true).open(&path);
+    let file = file.unwrap();
+    let end = (bytes.len() as u64).next_multiple_of(4096);
+    let summary = append_tree_at(&file, end, &Work::new()).unwrap();
+    let pack = open(&path).unwrap();
+    assert_eq!(
+        (pack.len(), pages(&pack)),
+        (bytes.len() as u64, whole.clone())
+    );
+
+    let tree = TreeFile::new(file.try_clone().unwrap(), &path, summary.hash_offset);
+    let root = summary.root_hash.parse().unwrap();
+    let verified = VerifiedFile::new(file, &path, tree, root).unwrap();
+    let pack = HotPack::from_source(verified, &Limits::default()).unwrap();
+    assert_eq!(pages(&pack), whole);
+
+    // Anything else behind a pack is refused.
+    let mut more = fs::read(&path).unwrap();
+    more[end as usize] ^= 1;
+    for other in [more, [&bytes[..], &[0; 9]].concat()] {
+        let e = HotPack::from_source(other, &Limits::default()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Corrupt, "{e}");
+    }
 }

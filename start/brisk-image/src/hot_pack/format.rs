@@ -329,6 +329,13 @@ impl Header {
         })
     }
 
+    /// Where the pack ends, as its header says, which is not checked.
+    pub(crate) fn end_of_pack(bytes: &[u8; Self::LEN]) -> u64 {
+        let wire: HeaderWire = zerocopy::transmute!(*bytes);
+        let table_end = wide(Self::LEN).saturating_add(wire.table_stored.get().into());
+        table_end.saturating_add(wire.data_stored.get())
+    }
+
     /// Checks that header and stored table are as they were written.
     pub(crate) fn check_table(&self, bytes: &[u8; Self::LEN], stored: &[u8]) -> Result<()> {
         let wire: HeaderWire = zerocopy::transmute!(*bytes);

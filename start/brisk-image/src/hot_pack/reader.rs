@@ -14,7 +14,7 @@ use twox_hash::XxHash3_64;
 use super::format::{self, Header, Table};
 use crate::codec::{Codec, Decoder, Decoders};
 use crate::error::{Allowed, Corrupt, Error, ErrorKind, Location, Result};
-use crate::format::section::SectionKind;
+use crate::format::section::{MAGIC, SectionKind, align_up};
 use crate::ordered;
 use crate::profile::origin::{Origin, Stamp};
 use crate::profile::{PAGE, PageRange};
@@ -136,6 +136,22 @@ impl ByteSource for SectionSource {
             .stored
             .read_source_at(self.start.saturating_add(offset), &mut buf[..n])
     }
+}
+
+/// Bytes of the pack that begins with `header`, in a source of `len` bytes. A hash tree may follow, at the next multiple of 4096,
+/// and what is read through that tree ends where it starts.
+fn without_tree(source: &dyn ByteSource, header: &[u8; Header::LEN], len: u64) -> io::Result<u64> {
+    let end = Header::end_of_pack(header);
+    let Some(tree) = align_up(end).filter(|tree| end < len && *tree <= len) else {
+        return Ok(len);
+    };
+    let mut magic = [0; MAGIC.len()];
+    let is_tree = tree == len
+        || len - tree >= MAGIC.len() as u64
+            && source
+                .read_exact_bytes_at(tree, &mut magic)
+                .map(|()| magic == MAGIC)?;
+    Ok(if is_tree { end } else { len })
 }
 
 impl Image {
@@ -264,6 +280,7 @@ impl HotPack {
         }
         let mut bytes = [0; Header::LEN];
         source.read_exact_bytes_at(0, &mut bytes).map_err(io)?;
+        let len = without_tree(&*source, &bytes, len).map_err(io)?;
         // Stored, decoded and checked table are there at once; checked, an entry takes up to three
         // times as much as decoded, and so that limit is kept.
         let most = MOST_TABLE.saturating_add(len.saturating_mul(TABLE_PER_BYTE));
@@ -336,6 +353,13 @@ impl HotPack {
     /// Bytes of all pages.
     pub fn data_len(&self) -> u64 {
         self.inner.header.data_len
+    }
+
+    /// Bytes of the pack, without a hash tree behind it.
+    #[expect(clippy::len_without_is_empty, reason = "a pack has a header")]
+    pub fn len(&self) -> u64 {
+        let header = &self.inner.header;
+        header.data_start.saturating_add(header.data_stored)
     }
 
     /// Stored bytes of the frames.

@@ -24,4 +24,4 @@ pub use root_hash::RootHash;
 pub use tree_file::{TreeFile, beside, root_hash_beside};
 pub use verified_file::VerifiedFile;
 #[cfg(feature = "write")]
-pub use verity_tree::{VeritySummary, VerityTree, append_tree};
+pub use verity_tree::{VeritySummary, VerityTree, append_tree, append_tree_at};

@@ -178,7 +178,15 @@ impl VerityTree {
 /// `Corrupt` if the file has no image. `Input` if no tree fits: the image does not start at a multiple of 4096, has a tree
 /// already, or has other bytes than zeros behind it. `Io` and `Cancelled`, after which the file may have a part of a tree.
 pub fn append_tree(file: &File, offset: Option<u64>, work: &Work) -> Result<VeritySummary> {
-    let end = place_of_tree(file, offset)?;
+    append_tree_at(file, place_of_tree(file, offset)?, work)
+}
+
+/// Puts a tree of the first `end` bytes of the file behind them, in place of what is there. Zeros are added if the file is shorter.
+///
+/// # Errors
+///
+/// `Input` if `end` is no multiple of 4096. `Io` and `Cancelled`, after which the file may have a part of a tree.
+pub fn append_tree_at(file: &File, end: u64, work: &Work) -> Result<VeritySummary> {
     let io = |e| Error::io("append the verity tree", e);
     file.set_len(end).map_err(io)?;
     let tree = VerityTree::build(file, end, work)?;
