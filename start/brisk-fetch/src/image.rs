@@ -52,11 +52,21 @@ enum Check {
     Failed(String),
 }
 
+/// What all images share: they come over one line.
+#[derive(Default)]
+pub struct Line {
+    /// How many requests are under way for what a launch is known to need.
+    urgent: Cell<usize>,
+    /// Tells that there are none any more.
+    calm: Notify,
+}
+
 /// An image that arrives.
 pub struct Image {
     /// Where it is asked for now: an image that a root hash names may be at several places.
     url: RefCell<RemoteUrl>,
     origin: Rc<Origin>,
+    line: Rc<Line>,
     entry: RefCell<Entry>,
     file: File,
     /// None while the image is complete.
@@ -104,6 +114,7 @@ impl Image {
         mut entry: Entry,
         url: RemoteUrl,
         origin: Rc<Origin>,
+        line: Rc<Line>,
         options: OpenOptions,
     ) -> io::Result<Rc<Self>> {
         // Who reads it keeps it in the cache, and not who brings it.
@@ -130,6 +141,7 @@ impl Image {
         let image = Rc::new(Self {
             url: RefCell::new(url),
             origin,
+            line,
             entry: RefCell::new(entry),
             file,
             map: RefCell::new(map),
@@ -484,6 +496,7 @@ impl Image {
             };
             tokio::select! {
                 () = self.work.notified() => {}
+                () = self.line.calm.notified() => {}
                 () = sleep_until(wake) => {}
             }
         }
@@ -524,16 +537,27 @@ impl Image {
             if self.has_no_ranges.get() && self.schedule.borrow().is_busy() {
                 return;
             }
-            let Some(request) = self.schedule.borrow_mut().next(&self.presence) else {
+            let next = {
+                let mut schedule = self.schedule.borrow_mut();
+                schedule.set_line_needed(self.line.urgent.get() > 0);
+                schedule.next(&self.presence)
+            };
+            let Some(request) = next else {
                 return;
             };
+            let of_line = usize::from(request.class.is_urgent());
+            self.line.urgent.update(|urgent| urgent + of_line);
             if self.busy_since.get().is_none() {
                 self.busy_since.set(Some(Instant::now()));
             }
             let image = Rc::clone(self);
             spawn_local(async move {
                 let result = image.fetch(request.id, request.bytes, request.class).await;
+                image.line.urgent.update(|urgent| urgent - of_line);
                 image.note_end(request.id, result);
+                if image.line.urgent.get() == 0 {
+                    image.line.calm.notify_waiters();
+                }
             });
         }
     }

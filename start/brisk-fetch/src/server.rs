@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::answer::{Judged, judge, total_len, validator_of};
 use crate::confine::confine;
-use crate::image::Image;
+use crate::image::{Image, Line};
 use crate::log::say;
 use crate::origin::{Document, Origin, Part, reasons};
 use crate::supervisor::duplicate;
@@ -40,6 +40,7 @@ const TRIES: u32 = 4;
 struct Server {
     cache: RemoteCache,
     origin: Rc<Origin>,
+    line: Rc<Line>,
     images: RefCell<HashMap<String, Rc<Image>>>,
     connections: RefCell<usize>,
     used: RefCell<Instant>,
@@ -72,6 +73,7 @@ async fn serve(cache: RemoteCache, listener: StdListener) -> io::Result<()> {
     let server = Rc::new(Server {
         cache,
         origin,
+        line: Rc::default(),
         images: RefCell::default(),
         connections: RefCell::new(0),
         used: RefCell::new(Instant::now()),
@@ -463,7 +465,8 @@ impl Server {
             image.set_options(options.clone());
             return Ok(image);
         }
-        let opened = Image::open(entry, url.clone(), Rc::clone(&self.origin), options.clone());
+        let (origin, line) = (Rc::clone(&self.origin), Rc::clone(&self.line));
+        let opened = Image::open(entry, url.clone(), origin, line, options.clone());
         let image = opened.map_err(|e| format!("{url}: {e}"))?;
         self.images
             .borrow_mut()

@@ -47,6 +47,13 @@ pub enum Class {
     Rest,
 }
 
+impl Class {
+    /// Whether a launch is known to need such bytes.
+    pub fn is_urgent(self) -> bool {
+        matches!(self, Self::Miss | Self::Tables | Self::Pack)
+    }
+}
+
 /// A request to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
@@ -67,6 +74,8 @@ pub struct Schedule {
     next_id: u64,
     /// Whether something of the pack was asked for.
     pack_begun: bool,
+    /// Whether a launch needs what is under way of another file.
+    is_line_needed: bool,
 }
 
 /// A request under way.
@@ -101,6 +110,11 @@ impl Schedule {
         }
     }
 
+    /// Whether a launch needs what is under way of other files, which come over the same line.
+    pub fn set_line_needed(&mut self, is_line_needed: bool) {
+        self.is_line_needed = is_line_needed;
+    }
+
     /// The next request to send, or None if there is nothing to send now.
     pub fn next(&mut self, presence: &Presence) -> Option<Request> {
         if self.flights.len() >= MOST {
@@ -116,7 +130,7 @@ impl Schedule {
         let streams = of(|class| class > Class::Miss);
         // What no launch is known to need waits for what one needs: beside a miss it would make that later. A headless Chromium with
         // another page starts no sooner if one stream goes on beside misses, and gets half as many bytes again.
-        let is_urgent = of(|class| matches!(class, Class::Miss | Class::Tables | Class::Pack)) > 0;
+        let is_urgent = self.is_line_needed || of(Class::is_urgent) > 0;
         let may = |class: Class| match class {
             Class::Miss => true,
             Class::Tables | Class::Pack | Class::Behind => streams < STREAMS,
@@ -240,6 +254,23 @@ mod tests {
             all(&mut schedule, &presence),
             [(19 * MIB, 23 * MIB, Class::Pack)]
         );
+    }
+
+    #[test]
+    fn what_no_launch_needs_waits_for_what_one_needs_of_another_file() {
+        let (mut schedule, presence) = (Schedule::default(), Presence::nothing(LEN));
+        schedule.want(Class::Rest, 0..LEN);
+        schedule.want(Class::Neighbours, 50 * MIB..51 * MIB);
+        schedule.want(Class::Miss, 3 * UNIT..4 * UNIT);
+        schedule.set_line_needed(true);
+        let miss = (3 * UNIT, 4 * UNIT, Class::Miss);
+        assert_eq!(all(&mut schedule, &presence), [miss]);
+        schedule.ended(0);
+        presence.set(&(3 * UNIT..4 * UNIT));
+        assert_eq!(all(&mut schedule, &presence), []);
+        schedule.set_line_needed(false);
+        let first = schedule.next(&presence).map(|request| request.class);
+        assert_eq!(first, Some(Class::Neighbours));
     }
 
     #[test]
