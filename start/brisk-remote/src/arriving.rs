@@ -86,6 +86,19 @@ impl Arriving {
         }
     }
 
+    /// That a read of these bytes cannot be answered.
+    pub fn absent(&self, bytes: Range<u64>) -> Absent {
+        Absent {
+            bytes,
+            inode: self.inode,
+        }
+    }
+
+    /// Whether these bytes are absent in this file.
+    pub fn lacks(&self, absent: &Absent) -> bool {
+        self.inode == absent.inode
+    }
+
     /// The file with the bytes. What has not arrived is zeros in it.
     pub fn image(&self) -> &File {
         &self.image
@@ -191,7 +204,7 @@ impl Arriving {
         let end = offset.saturating_add(buf.len() as u64).min(self.len());
         match self.first_absent(&(offset..end))? {
             None => self.image.read_bytes_at(offset, buf),
-            Some(_) => Err(Absent { bytes: offset..end }.into()),
+            Some(_) => Err(self.absent(offset..end).into()),
         }
     }
 }
@@ -201,6 +214,8 @@ impl Arriving {
 pub struct Absent {
     /// All bytes of the read, of which some are absent.
     pub bytes: Range<u64>,
+    /// The number of the file's inode: a program may read several files that arrive.
+    inode: u64,
 }
 
 impl fmt::Display for Absent {
@@ -297,7 +312,10 @@ mod tests {
 
     #[test]
     fn absent_bytes_are_found_among_reasons() {
-        let absent = Absent { bytes: 5..9 };
+        let absent = Absent {
+            bytes: 5..9,
+            inode: 7,
+        };
         let error = io::Error::from(absent.clone());
         assert_eq!(Absent::of(&error), Some(&absent));
         let twice = io::Error::other(io::Error::other(error));

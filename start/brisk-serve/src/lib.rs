@@ -114,7 +114,7 @@ pub use fuse::owners::Owners;
 pub use fuse::recorder::{Recorder, Recording};
 pub use fuse::serve_counters::{OperationTimes, Percentiles, ServeCounters, ServeCounts};
 pub use fuse::server::serve;
-pub use hot_pack::candidate::PackCandidate;
+pub use hot_pack::candidate::{PackCandidate, open_arriving_pack};
 pub use hot_pack::comparison::ImageOfPack;
 pub use hot_pack::fill::{Fill, FillRoot};
 pub use hot_pack::fill_counts::FillCounts;
@@ -127,7 +127,7 @@ pub use reclaimer::Reclaimer;
 pub use rooted_launch::RootedLaunch;
 pub use session::{
     Bind, FileState, FillPlan, ImageStatus, MissingPlace, Notice, OperationStatus, RemoteImage,
-    SeenBy, Session, SessionEnd, SessionFill, SessionImage, SessionStatus, SharedMount,
+    RemotePack, SeenBy, Session, SessionEnd, SessionFill, SessionImage, SessionStatus, SharedMount,
     end_session, end_sessions, open_arriving, remove_logs, sessions,
 };
 pub use squashfs_decoding::{Decoders, SquashfsDecoding};

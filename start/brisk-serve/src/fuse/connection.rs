@@ -91,10 +91,8 @@ impl FuseConnection {
     /// `Unsupported` if the kernel is older than Linux 5.4. `Io` if `channel` belongs to no mount, or if INIT
     /// was answered before.
     pub fn establish(channel: OwnedFd, options: &ServeOptions) -> Result<Self> {
-        let arrives = options
-            .arriving
-            .as_ref()
-            .is_some_and(|source| !source.image.arriving().is_whole());
+        let mut arriving = options.arriving.iter();
+        let arrives = arriving.any(|source| !source.is_pack && !source.image.arriving().is_whole());
         let reading = Reading {
             is_recorded: options.exact_recorder().is_some(),
             arrives,

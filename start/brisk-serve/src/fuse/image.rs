@@ -104,8 +104,8 @@ impl FileSystem for ServedImage<'_> {
         let end = offset.saturating_add(size.into()).min(reader.len());
         let late = |fill: &Arc<Fill>| fill.late(node, offset..end, reader.len(), &mut *answer);
         let absent = |fill: &Arc<Fill>| fill.absent_frame(node, offset..end, reader.len());
-        if let Some(bytes) = self.fill.as_ref().and_then(absent) {
-            return Err(Fail::Absent(bytes));
+        if let Some(absent) = self.fill.as_ref().and_then(absent) {
+            return Err(Fail::Absent(absent));
         }
         if let Some(answered) = self.fill.as_ref().and_then(late) {
             answered?;

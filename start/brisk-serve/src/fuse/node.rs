@@ -27,8 +27,8 @@ pub(super) enum Fail {
     Errno(Errno),
     /// A fault of the image. The reader gets EIO.
     Image(brisk_image::Error),
-    /// These bytes of the image's file have not arrived. The request waits.
-    Absent(Range<u64>),
+    /// This has not arrived. The request waits.
+    Absent(Absent),
 }
 
 impl From<Errno> for Fail {
@@ -40,7 +40,7 @@ impl From<Errno> for Fail {
 impl From<brisk_image::Error> for Fail {
     fn from(error: brisk_image::Error) -> Self {
         match Absent::of(&error) {
-            Some(Absent { bytes }) => Self::Absent(bytes.clone()),
+            Some(absent) => Self::Absent(absent.clone()),
             None => Self::Image(error),
         }
     }
@@ -50,8 +50,9 @@ impl Fail {
     /// The same for a read of a file: a small file is fetched whole, because another wait would take longer.
     pub(super) fn of_file(self, file: &FileReader) -> Self {
         match self {
-            Self::Absent(absent) => {
-                Self::Absent(whole_if_small(absent, file.stored_at(0..u64::MAX)))
+            Self::Absent(mut absent) => {
+                absent.bytes = whole_if_small(absent.bytes, file.stored_at(0..u64::MAX));
+                Self::Absent(absent)
             }
             other => other,
         }

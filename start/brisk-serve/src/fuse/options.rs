@@ -38,8 +38,8 @@ pub struct ServeOptions {
     /// ahead and looks up each name, and nothing is put into the page cache unasked while the recording
     /// lasts. With a `fill`, it records only names, and those reads of the kernel that the hot pack lacks.
     pub recorder: Option<Arc<Recorder>>,
-    /// Where the image comes from, if it still arrives. Default: nowhere, all of it is there.
-    pub(crate) arriving: Option<Arc<ArrivingSource>>,
+    /// Where the image and its pack come from, as far as they still arrive. Default: nowhere, all of it is there.
+    pub(crate) arriving: Vec<Arc<ArrivingSource>>,
     /// Counts what the server does. Clones of the options count together.
     pub counters: Arc<ServeCounters>,
     /// Called for each fault, because a reader only gets EIO. Default: prints on standard error.
@@ -55,7 +55,7 @@ impl Default for ServeOptions {
             block_cache: 8 << 20,
             fill: None,
             recorder: None,
-            arriving: None,
+            arriving: Vec::new(),
             counters: Arc::default(),
             on_fault: Arc::new(|fault| {
                 // A full log must not leave a request unanswered.

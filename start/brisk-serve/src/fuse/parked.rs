@@ -32,10 +32,12 @@ const LOST: Duration = Duration::from_secs(90);
 /// `SIGKILL` in a set of signals, as `/proc/PID/status` has it. The kernel adds it to each thread that a fatal signal ends.
 const KILLED: u64 = 1 << 8;
 
-/// An image that arrives, and the connection to whoever brings it.
+/// A file that arrives, and the connection to whoever brings it.
 #[derive(Debug)]
 pub(crate) struct ArrivingSource {
     pub(crate) image: Arc<ParkingImage>,
+    /// Whether it is a pack of its own. What does not come of it, the image has.
+    pub(crate) is_pack: bool,
     /// Brings connections to [`ArrivingSource::connection`].
     connecting: Mutex<Sender<Option<UnixStream>>>,
     connected: Mutex<Receiver<Option<UnixStream>>>,
@@ -55,10 +57,11 @@ impl std::fmt::Debug for Reconnect {
 }
 
 impl ArrivingSource {
-    pub(crate) fn new(image: Arc<ParkingImage>) -> Self {
+    pub(crate) fn new(image: Arc<ParkingImage>, is_pack: bool) -> Self {
         let (sender, receiver) = channel();
         Self {
             image,
+            is_pack,
             connecting: Mutex::new(sender),
             connected: Mutex::new(receiver),
             reconnect: Mutex::new(None),
@@ -208,12 +211,10 @@ impl<'a> Parked<'a> {
     }
 
     /// Makes [`Parked::hear`] end.
-    pub(super) fn end(&self, source: Option<&ArrivingSource>) {
+    pub(super) fn end(&self, source: &ArrivingSource) {
         lock(&self.waiting).is_over = true;
-        if let Some(source) = source {
-            source.connected(None);
-            source.image.wake_up();
-        }
+        source.connected(None);
+        source.image.wake_up();
     }
 
     fn is_over(&self) -> bool {

@@ -145,11 +145,12 @@ fn answer_all(
     let channels = connection.answering();
     let answer = |i: usize| server.answer(Channel(&channels[i % channels.len()]));
     let result = thread::scope(|scope| {
-        if let Some(source) = &options.arriving {
+        for (source, parked) in server.parked() {
             let builder = thread::Builder::new().name("brisk-arrivals".into());
+            let server = &server;
             // Without it nothing that is parked would be answered.
             if builder
-                .spawn_scoped(scope, || server.answer_parked(source))
+                .spawn_scoped(scope, move || server.answer_parked(source, parked))
                 .is_err()
             {
                 return Err(Errno::AGAIN);
@@ -163,7 +164,9 @@ fn answer_all(
             })
             .collect();
         let first = answer(0);
-        server.parked.end(options.arriving.as_deref());
+        for (source, parked) in server.parked() {
+            parked.end(source);
+        }
         others.into_iter().fold(first, |result, other| {
             // Panics during requests are caught, so a thread always ends with a result.
             let other = other.join().unwrap_or(Err(Errno::IO));
@@ -180,7 +183,8 @@ pub(super) struct Server<'a, T> {
     options: &'a ServeOptions,
     /// Faults of the image that were reported.
     told: Mutex<HashSet<String>>,
-    parked: Parked<'a>,
+    /// What waits for each of [`ServeOptions::arriving`].
+    parked: Vec<Parked<'a>>,
 }
 
 impl<'a, T: FileSystem> Server<'a, T> {
@@ -190,8 +194,14 @@ impl<'a, T: FileSystem> Server<'a, T> {
             agreed,
             options,
             told: Mutex::default(),
-            parked: Parked::default(),
+            parked: options.arriving.iter().map(|_| Parked::default()).collect(),
         }
+    }
+
+    /// The files that arrive, and what waits for each.
+    fn parked(&self) -> impl Iterator<Item = (&'a ArrivingSource, &Parked<'a>)> {
+        let sources = self.options.arriving.iter().map(|source| &**source);
+        sources.zip(&self.parked)
     }
 
     /// Answers the requests of `channel` until it ends. Each request that has an answer gets exactly one.
@@ -216,14 +226,17 @@ impl<'a, T: FileSystem> Server<'a, T> {
                 self.tell(&error);
                 Err(Errno::IO)
             }
-            Err(Fail::Absent(bytes)) => match &self.options.arriving {
-                Some(source) => {
-                    self.parked
-                        .park(&source.image, channel, request, &request.to_bytes(), bytes);
-                    Ok(())
+            Err(Fail::Absent(absent)) => {
+                let lacks = |source: &ArrivingSource| source.image.arriving().lacks(&absent);
+                match self.parked().find(|(source, _)| lacks(source)) {
+                    Some((source, parked)) => {
+                        let (bytes, absent) = (request.to_bytes(), absent.bytes);
+                        parked.park(&source.image, channel, request, &bytes, absent);
+                        Ok(())
+                    }
+                    None => Err(Errno::IO),
                 }
-                None => Err(Errno::IO),
-            },
+            }
             Err(Fail::Errno(errno)) => Err(errno),
             Ok(()) => Ok(()),
         };
@@ -254,11 +267,11 @@ impl<'a, T: FileSystem> Server<'a, T> {
             }
             op::INTERRUPT => {
                 let InterruptIn { unique } = request.read()?;
-                if let Some(killed) = self
-                    .options
-                    .arriving
-                    .as_ref()
-                    .and_then(|_| self.parked.interrupt(unique))
+                // It may be parked in any of them, or not yet.
+                for killed in self
+                    .parked
+                    .iter()
+                    .filter_map(|parked| parked.interrupt(unique))
                 {
                     killed.channel.reply_error(unique, Errno::INTR)?;
                 }
@@ -389,7 +402,7 @@ impl<'a, T: FileSystem> Server<'a, T> {
     }
 
     /// Answers what is parked when its bytes arrive, until the connection ends.
-    fn answer_parked(&self, source: &ArrivingSource) {
+    fn answer_parked(&self, source: &ArrivingSource, waiting: &Parked<'a>) {
         let again = |parked: ParkedRequest<'a>| {
             // It was parsed before.
             if let Ok(request) = Request::parse(&parked.bytes) {
@@ -398,6 +411,10 @@ impl<'a, T: FileSystem> Server<'a, T> {
             }
         };
         let fail = |parked: ParkedRequest<'a>, errno: Errno, why: Option<&str>| {
+            if let (Some(_), true, Some(fill)) = (why, source.is_pack, &self.options.fill) {
+                fill.lose_pack();
+                return again(parked);
+            }
             if let Some(why) = why {
                 self.tell(&brisk_image::Error::of_source(io::Error::other(why)));
             }
@@ -408,7 +425,7 @@ impl<'a, T: FileSystem> Server<'a, T> {
                     .ok();
             }
         };
-        self.parked.hear(source, &again, &fail);
+        waiting.hear(source, &again, &fail);
     }
 
     /// Reports a fault of the image, the first time that it occurs.

@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brisk_image::hot_pack::HotPack;
+use brisk_image::verity::{RootHash, SUPERBLOCK_IN_SECTION, TreeFile, VerifiedFile};
 use brisk_image::{Image, Limits};
+use brisk_io::ByteSource;
 use brisk_launch::error::{Advice, Cause, Error, Result};
 use brisk_launch::open::open_file;
+use brisk_remote::ParkingImage;
 
 use super::choice::first_of_use;
 use super::comparison::Comparison;
@@ -34,6 +37,44 @@ pub struct PackCandidate {
     is_list: bool,
     /// None if the frames of the pack are known to have the contents of the image.
     comparison: Option<Comparison>,
+    /// The pack is in this file, and not in that of the image.
+    signed: Option<ArrivingPack>,
+}
+
+/// A hot pack that arrives in a file of its own. Somebody whom the user trusts vouches for its root hash.
+#[derive(Debug)]
+pub(crate) struct ArrivingPack {
+    /// What messages call it.
+    pub(crate) name: PathBuf,
+    pub(crate) parking: Arc<ParkingImage>,
+    pub(crate) root: RootHash,
+    /// The byte at which the section with the hash tree starts.
+    pub(crate) tree: u64,
+}
+
+impl ArrivingPack {
+    /// What is absent is an error.
+    fn open(&self) -> brisk_image::Result<HotPack> {
+        open_arriving_pack(&self.parking, &self.name, self.root, self.tree)
+    }
+}
+
+/// Opens a hot pack that arrives in `source`, which is `path` for messages. Each block is compared with the hash tree of this root
+/// hash, in the section at byte `tree`, whenever it is read.
+///
+/// # Errors
+///
+/// Those of [`VerifiedFile::new`] and [`HotPack::from_source`].
+pub fn open_arriving_pack(
+    source: &Arc<impl ByteSource + 'static>,
+    path: &Path,
+    root: RootHash,
+    tree: u64,
+) -> brisk_image::Result<HotPack> {
+    let superblock = tree.saturating_add(SUPERBLOCK_IN_SECTION);
+    let tree = TreeFile::new(Arc::clone(source), path, superblock);
+    let file = VerifiedFile::new(Arc::clone(source), path, tree, root)?;
+    HotPack::from_source(file, &Limits::default())
 }
 
 /// A pack of the image that is served.
@@ -80,6 +121,7 @@ impl PackCandidate {
             arrives: false,
             is_list: false,
             comparison: None,
+            signed: None,
         }
     }
 
@@ -97,6 +139,18 @@ impl PackCandidate {
             arrives: true,
             ..Self::behind(path, file)
         }
+    }
+
+    /// The pack in a file of its own that arrives, which the caller trusts.
+    pub(crate) fn signed(pack: ArrivingPack) -> Result<Self, Cause> {
+        let name = pack.name.clone();
+        let file = pack.parking.arriving().image().try_clone();
+        let file = file.map_err(|e| Cause::io("hold the hot pack", e))?;
+        Ok(Self {
+            arrives: true,
+            signed: Some(pack),
+            ..Self::of(name, file)
+        })
     }
 
     /// `IMAGE.hot` beside the image at `path`, which is in `image` and starts at byte `offset`. None if it is missing or
@@ -141,12 +195,13 @@ impl PackCandidate {
             let file = self.file.try_clone();
             file.map_err(|e| Cause::io("hold the hot pack", e))
         };
-        let (pack, start) = match self.is_behind {
-            false => {
+        let (pack, start) = match (&self.signed, self.is_behind) {
+            (Some(signed), _) => (signed.open().map_err(unreadable)?, 0),
+            (None, false) => {
                 let pack = HotPack::from_source(Arc::clone(&self.file), &Limits::default());
                 (pack.map_err(unreadable)?, 0)
             }
-            true => {
+            (None, true) => {
                 let pack = image.hot_pack().map_err(unreadable)?;
                 let range = image.hot_pack_range().map_err(unreadable)?;
                 let Some((pack, range)) = pack.zip(range) else {
@@ -158,6 +213,7 @@ impl PackCandidate {
         // A hash tree vouches for what it covers, and nothing else does: neither the user nor an earlier comparison.
         let (uses_frames, comparison) = match image.verified() {
             _ if self.is_list => (false, None),
+            _ if self.signed.is_some() => (true, None),
             Some(_) => (self.is_behind, None),
             None => (self.comparison.is_none(), self.comparison.clone()),
         };

@@ -25,7 +25,7 @@ use brisk_io::page_size;
 use brisk_launch::error::{Advice, Cause, Error};
 use brisk_launch::memory::free_memory;
 use brisk_launch::page_log::PageLog;
-use brisk_remote::{Absent, Class, ParkingImage};
+use brisk_remote::{Absent, Class};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::nice;
 
@@ -36,6 +36,7 @@ use super::comparison::Comparison;
 use super::decoded_frames::DecodedFrames;
 use super::fill_counts::FillCounters;
 use super::fill_end::budget;
+use super::fill_sources::FillSources;
 use super::fill_target::FillTarget;
 use super::fill_work::{FillWork, Progress};
 use super::image_blocks::ImageBlocks;
@@ -93,9 +94,8 @@ pub struct Fill {
     joined: AtomicBool,
     sample: CacheSample,
     keeper: OnceLock<Keeper>,
-    /// Brings the image, if some of it is absent.
-    arriving: Option<Arc<ParkingImage>>,
-    /// The byte of the image's file at which the pack starts. Set with `pages`, for an image that arrives.
+    sources: FillSources,
+    /// The byte of its file at which the pack starts. Set with `pages`, for a pack that arrives.
     pack_start: OnceLock<u64>,
 }
 
@@ -139,7 +139,7 @@ impl Fill {
             joined: AtomicBool::new(false),
             sample: CacheSample::default(),
             keeper: OnceLock::new(),
-            arriving: None,
+            sources: FillSources::default(),
             pack_start: OnceLock::new(),
         }
     }
@@ -151,10 +151,15 @@ impl Fill {
         self
     }
 
-    /// Fills from an image that arrives.
-    pub(crate) fn of_arriving(mut self, arriving: Arc<ParkingImage>) -> Self {
-        self.arriving = Some(arriving);
+    /// Fills from files that arrive.
+    pub(crate) fn of_arriving(mut self, sources: FillSources) -> Self {
+        self.sources = sources;
         self
+    }
+
+    /// A pack that arrives beside its image does not come: from now on the image answers in its place.
+    pub(crate) fn lose_pack(&self) {
+        self.sources.lose_pack();
     }
 
     /// Stores pages of at most this many bytes. Half of the free memory is always a limit.
@@ -224,23 +229,21 @@ impl Fill {
         late.answer(frames, self.pages.get()?, node, bytes, len, answer)
     }
 
-    /// Where the frames are that have these bytes of a node, if the image arrives and some of the frames are absent: whoever needs
-    /// them waits for these, and not for blocks of the image that no launch needs. Reading them would wait.
-    pub(crate) fn absent_frame(
-        &self,
-        node: u64,
-        bytes: Range<u64>,
-        len: u64,
-    ) -> Option<Range<u64>> {
-        let arriving = self.arriving.as_ref()?;
+    /// What is absent of the frames that have these bytes of a node, if the pack arrives: whoever needs them waits for these, and not
+    /// for blocks of the image that no launch needs. Reading them would wait.
+    pub(crate) fn absent_frame(&self, node: u64, bytes: Range<u64>, len: u64) -> Option<Absent> {
+        let arriving = self.sources.of_pack()?.arriving();
+        if self.sources.is_pack_lost() {
+            return None;
+        }
         let (late, pages) = self.late.get().zip(self.pages.get())?;
         let start = self.pack_start.get()?;
         let frames = late.frames_of(pages, node, bytes, len);
         let mut frames = frames.into_iter().filter_map(|number| late.stored(number));
         frames.find_map(|stored| {
             let stored = start.saturating_add(stored.start)..start.saturating_add(stored.end);
-            let absent = arriving.arriving().first_absent(&stored);
-            absent.ok().flatten().map(|_| stored)
+            let absent = arriving.first_absent(&stored);
+            absent.ok().flatten().map(|_| arriving.absent(stored))
         })
     }
 
@@ -473,15 +476,18 @@ impl Fill {
         let opened = loop {
             let mut absent = None;
             let tell = |why: Error| match Absent::of(&why) {
-                Some(Absent { bytes }) => absent = Some(bytes.clone()),
+                Some(found) => absent = Some(found.clone()),
                 None => (self.tell)(&why),
             };
             let opened = open_first(&self.candidates, image, || self.is_over(), tell);
-            match (opened, absent, &self.arriving) {
-                (Some(opened), ..) => break opened,
-                (None, Some(bytes), Some(arriving))
-                    if arriving.wait_for(&bytes, Class::Tables, &|| self.is_over()) => {}
-                _ => return None,
+            let comes = |absent| {
+                let is_over = &|| self.is_over();
+                self.sources.wait_for(&absent, Class::Tables, is_over)
+            };
+            match opened {
+                Some(opened) => break opened,
+                None if absent.is_some_and(comes) => {}
+                None => return None,
             }
         };
         let pack = &opened.pack;
@@ -495,7 +501,7 @@ impl Fill {
             let node = |inode| target.node(inode);
             let pages = self.pages.get_or_init(|| PageStates::of(pack, node));
             self.frames.get_or_init(|| DecodedFrames::of(pack));
-            if let Some(arriving) = self.arriving.as_ref().filter(|_| opened.arrives) {
+            if let Some(arriving) = self.sources.of_pack().filter(|_| opened.arrives) {
                 let (launch, neighbours) = opened.file.frames(pack);
                 arriving.want(&launch, Class::Pack);
                 arriving.want(&neighbours, Class::Neighbours);
@@ -541,7 +547,6 @@ impl Fill {
             root: root.fd(),
             pack,
             file,
-            pack_arrives: opened.arrives,
             blocks: blocks.as_ref(),
             frames,
             pages,
@@ -549,7 +554,8 @@ impl Fill {
             log: self.log.as_ref(),
             tell: self.tell,
             started: self.started,
-            arriving: self.arriving.as_deref(),
+            sources: &self.sources,
+            pack_source: self.sources.of_pack().filter(|_| opened.arrives),
             again,
             ended: &self.ended,
             progress: Progress::of(pack.files().len(), budget(self.budget, free_memory())),
@@ -566,7 +572,7 @@ impl Fill {
         thread::scope(|scope| {
             let prime = thread::Builder::new().name("brisk-prime".into());
             prime.spawn_scoped(scope, || work.prime()).ok();
-            if let Some(arriving) = work.arriving.filter(|_| !work.again) {
+            if let Some(arriving) = work.sources.image.as_deref().filter(|_| !work.again) {
                 let near = thread::Builder::new().name("brisk-near".into());
                 // Without it, a launch with another input waits more often.
                 near.spawn_scoped(scope, || work.want_more(arriving)).ok();

@@ -20,6 +20,7 @@ use super::candidate::unreadable_pack;
 use super::decoded_frames::DecodedFrames;
 use super::fill_counts::FillCounters;
 use super::fill_end::{Stored, Vain, goes_on_behind};
+use super::fill_sources::FillSources;
 use super::fill_target::FillTarget;
 use super::image_blocks::{ImageBlocks, Part};
 use super::look_ups::{look_up, look_up_all};
@@ -36,8 +37,6 @@ pub(super) struct FillWork<'a> {
     pub(super) root: BorrowedFd<'a>,
     pub(super) pack: &'a HotPack,
     pub(super) file: &'a PackFile,
-    /// Whether the pack arrives with the image.
-    pub(super) pack_arrives: bool,
     /// The blocks of the image that pages come from, if not from the frames of the pack.
     pub(super) blocks: Option<&'a ImageBlocks>,
     pub(super) frames: &'a DecodedFrames,
@@ -46,8 +45,9 @@ pub(super) struct FillWork<'a> {
     pub(super) log: Option<&'a PageLog>,
     pub(super) tell: fn(&Error),
     pub(super) started: Instant,
-    /// Brings the image, if some of it is absent.
-    pub(super) arriving: Option<&'a ParkingImage>,
+    pub(super) sources: &'a FillSources,
+    /// Brings the pack, if that arrives.
+    pub(super) pack_source: Option<&'a ParkingImage>,
     /// Whether this stores again what an earlier fill has stored.
     pub(super) again: bool,
     /// Whether the fill must end.
@@ -86,7 +86,14 @@ struct Over;
 
 impl FillWork<'_> {
     fn is_over(&self) -> bool {
-        self.progress.over.load(Ordering::Relaxed) || self.ended.load(Ordering::Relaxed)
+        self.progress.over.load(Ordering::Relaxed)
+            || self.ended.load(Ordering::Relaxed)
+            || self.sources.is_pack_lost()
+    }
+
+    /// Waits for what is absent. False if it does not come.
+    fn comes(&self, absent: &Absent, class: Class) -> bool {
+        self.sources.wait_for(absent, class, &|| self.is_over())
     }
 
     fn give_up(&self) {
@@ -151,8 +158,8 @@ impl FillWork<'_> {
                 Ok(stored) => blocks.extend(stored),
                 // The tables come soon.
                 Err(e) => match Absent::of(&e) {
-                    Some(Absent { bytes }) => {
-                        arriving.wait_for(bytes, Class::Tables, &|| self.is_over());
+                    Some(absent) => {
+                        self.comes(absent, Class::Tables);
                         blocks.extend(stored().unwrap_or_default());
                     }
                     None => continue,
@@ -217,11 +224,10 @@ impl FillWork<'_> {
             let read = loop {
                 match reader.read(parts) {
                     Ok((start, bytes)) => break self.store_parts(parts, start, bytes),
-                    Err(e) => match (Absent::of(&e), self.arriving) {
-                        (Some(Absent { bytes }), Some(arriving))
-                            if arriving.wait_for(bytes, Class::Pack, &|| self.is_over()) => {}
-                        (Some(_), _) => return,
-                        (None, _) => {
+                    Err(e) => match Absent::of(&e) {
+                        Some(absent) if self.comes(absent, Class::Pack) => {}
+                        Some(_) => return,
+                        None => {
                             self.report(e);
                             break Ok(());
                         }
@@ -249,7 +255,7 @@ impl FillWork<'_> {
     /// Whether the frame has a page that was neither asked for nor stored. Only an image that arrives has neighbours stored: what is
     /// on a disk is read there when somebody asks for it.
     fn is_wanted(&self, frame: &HotFrame) -> bool {
-        if !self.pack_arrives && frame.ranges.start >= self.pack.launch_range_count() {
+        if self.pack_source.is_none() && frame.ranges.start >= self.pack.launch_range_count() {
             return false;
         }
         frame.ranges.clone().any(|number| {
@@ -261,7 +267,7 @@ impl FillWork<'_> {
     /// Stores the frame with this number. `stored`: its stored bytes, if they were read.
     fn store_frame(&self, number: usize, frame: &HotFrame, stored: Option<&[u8]>) {
         // Not while the frame is locked: threads that answer must not wait for the network.
-        if let Some(arriving) = self.arriving.filter(|_| self.pack_arrives) {
+        if let Some(arriving) = self.pack_source {
             let bytes = self.file.in_file(&frame.stored);
             let class = match number < self.pack.launch_frame_count() {
                 true => Class::Pack,
@@ -271,9 +277,16 @@ impl FillWork<'_> {
                 return;
             }
         }
-        let decoded = match self.frames.get(number, stored) {
-            Ok(decoded) => decoded,
-            Err(e) => return self.report(e),
+        let decoded = loop {
+            match self.frames.get(number, stored) {
+                Ok(decoded) => break decoded,
+                Err(e) => match Absent::of(&e) {
+                    // Its digests come later than it does, or it was wrong and comes again.
+                    Some(absent) if self.comes(absent, Class::Tables) => {}
+                    Some(_) => return,
+                    None => return self.report(e),
+                },
+            }
         };
         let Some(pieces) = decoded.pieces() else {
             return;

@@ -8,7 +8,8 @@ come from the image ([`image_blocks`]).
 A [`fill`] puts the pages of the pack into the kernel's page cache before a program asks for them. Its threads
 ([`fill_work`]) read frames ahead ([`pack_file`], [`batch_ring`]), tell the kernel the names ([`look_ups`]), and
 store pages in a [`fill_target`]. [`page_states`] knows which pages the program has asked for already, [`fill_end`]
-decides when the fill gives up, and [`fill_counts`] counts what it did. [`late_pages`] answers what the program asks for before
+decides when the fill gives up, and [`fill_counts`] counts what it did. An image and its pack may still arrive
+([`fill_sources`]). [`late_pages`] answers what the program asks for before
 it is stored. Both take pages from [`decoded_frames`]. When a later program comes, a [`cache_sample`] says what the kernel has
 dropped meanwhile, and the fill stores that again.
 
@@ -27,6 +28,7 @@ mod decoded_frames;
 pub(crate) mod fill;
 pub(crate) mod fill_counts;
 mod fill_end;
+pub(crate) mod fill_sources;
 pub(crate) mod fill_target;
 mod fill_work;
 mod image_blocks;

@@ -22,14 +22,14 @@ impl ImageSource {
         self.image.into_image(OpenOptions::new().limits(limits))
     }
 
-    /// A connection to whoever brings it. None if it is there, or nobody can be reached.
-    pub(super) fn attach(&self) -> Option<UnixStream> {
-        self.image.remote.as_ref()?.attach().ok().flatten()
+    /// A connection to whoever brings the file with this number: see [`OpenImage::arriving`]. None if nobody can be reached.
+    pub(super) fn attach(&self, number: usize) -> Option<UnixStream> {
+        self.image.remotes().nth(number)?.attach().ok().flatten()
     }
 
     /// Asks for a fetcher to be started.
     pub(super) fn start_fetcher(&self) {
-        if let Some(remote) = &self.image.remote {
+        if let Some(remote) = self.image.remotes().next() {
             remote.start_fetcher();
         }
     }

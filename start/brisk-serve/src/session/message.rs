@@ -23,8 +23,8 @@ pub(super) const FAILED: &[u8] = b"failed";
 /// The only field of the message to a server that a run has joined its session.
 pub(super) const JOINED: &[u8] = b"joined";
 
-/// The only field of the message of a server that it needs a connection to the fetcher, and of the guardian's answer, which has it
-/// if there is one.
+/// The first field of the message of a server that it needs a connection to the fetcher, and of the guardian's answer, which has it
+/// if there is one. The number of what arrives follows: see `ServeOptions::arriving`.
 pub(super) const FETCHER: &[u8] = b"fetcher";
 
 /// The most descriptors in a packet.
@@ -45,6 +45,11 @@ impl Message {
 
     pub(super) fn field(&self, index: usize) -> Option<&[u8]> {
         self.fields.get(index).map(Vec::as_slice)
+    }
+
+    /// Which of the files that arrive it is about.
+    pub(super) fn number(&self) -> Option<usize> {
+        str::from_utf8(self.field(1)?).ok()?.parse().ok()
     }
 
     /// Why a guardian could not start, if this says so.

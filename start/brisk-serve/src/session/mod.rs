@@ -67,7 +67,7 @@ pub(crate) use layout::Layout;
 pub use missing_place::MissingPlace;
 pub(crate) use missing_place::make as make_places;
 pub(crate) use open_image::{OpenImage, mount_directory, no_place, places_overlap};
-pub use open_image::{RemoteImage, SessionImage, open_arriving};
+pub use open_image::{RemoteImage, RemotePack, SessionImage, open_arriving};
 pub use program::{Bind, SeenBy, Session, SessionFill};
 pub use session_fill::FillPlan;
 pub use shared::SharedMount;

@@ -24,6 +24,7 @@ use super::missing_place::MissingPlace;
 use super::starter::Starter;
 use crate::existing_path::ExistingPath;
 use crate::fuse::parked::ArrivingSource;
+use crate::hot_pack::candidate::ArrivingPack;
 use crate::kernel_mount::{no_target, no_target_directory};
 
 /// An image of a [`Session`](crate::Session).
@@ -43,6 +44,31 @@ pub struct SessionImage {
     pub verity: Option<Verity>,
     /// The image arrives from the network. `path` is then what messages call it. `None`: it is a file.
     pub remote: Option<RemoteImage>,
+    /// A hot pack that arrives from the network beside the image, in place of those that are elsewhere.
+    pub pack: Option<RemotePack>,
+}
+
+/// A hot pack that arrives from the network, and that somebody vouches for whom the user trusts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemotePack {
+    /// What messages call it.
+    pub path: PathBuf,
+    /// Its file, with a hash tree behind the pack.
+    pub file: RemoteImage,
+    /// The root hash of that tree.
+    pub verity: Verity,
+}
+
+impl RemotePack {
+    /// The pack in `file`, which messages call `path`.
+    pub fn new(path: impl Into<PathBuf>, file: RemoteImage, verity: Verity) -> Self {
+        Self {
+            path: path.into(),
+            file,
+            verity,
+        }
+    }
 }
 
 /// An image that arrives from the network.
@@ -81,12 +107,15 @@ impl SessionImage {
             at: None,
             verity: None,
             remote: None,
+            pack: None,
         }
     }
 }
 
-/// An image that arrives, and how to reach whoever brings it.
+/// A file that arrives, and how to reach whoever brings it.
 pub(crate) struct OpenRemote {
+    /// What messages call it.
+    name: PathBuf,
     arriving: Arc<Arriving>,
     /// What its server reads.
     pub(crate) parking: Arc<ParkingImage>,
@@ -97,7 +126,7 @@ pub(crate) struct OpenRemote {
 }
 
 impl OpenRemote {
-    fn open(image: &SessionImage, remote: &RemoteImage) -> Result<Self, Cause> {
+    fn open(name: &Path, remote: &RemoteImage, verity: Option<Verity>) -> Result<Self, Cause> {
         let failed =
             |e: brisk_remote::Error| Cause::io("open the image in the cache", io::Error::other(e));
         let cache = RemoteCache::at(&remote.cache).map_err(failed)?;
@@ -107,11 +136,12 @@ impl OpenRemote {
         })?;
         let arriving = Arc::new(Arriving::open(&entry).map_err(failed)?);
         Ok(Self {
+            name: name.to_owned(),
             place: FetcherPlace::new(Arc::new(cache), &remote.fetcher),
             starter: OnceLock::new(),
             parking: Arc::new(ParkingImage::new(Arc::clone(&arriving)).map_err(failed)?),
             arriving,
-            verity: image.verity,
+            verity,
             described: described(&entry),
         })
     }
@@ -136,6 +166,16 @@ impl OpenRemote {
             .chain(self.starter.get().map(Starter::fd))
     }
 
+    /// The file, in which a hot pack arrives. None if nobody says where its hash tree is.
+    pub(super) fn pack(&self) -> Option<ArrivingPack> {
+        Some(ArrivingPack {
+            name: self.name.clone(),
+            parking: Arc::clone(&self.parking),
+            root: self.verity?.root,
+            tree: self.described.as_ref()?.hash_tree?,
+        })
+    }
+
     /// The image, whose reads wait for what is absent.
     fn waiting(&self) -> WaitingImage {
         WaitingImage::new(Arc::clone(&self.arriving), self.place.clone(), || {})
@@ -144,10 +184,15 @@ impl OpenRemote {
     fn image(
         &self,
         source: impl ByteSource + Clone + 'static,
-        path: &Path,
         options: &OpenOptions,
     ) -> Result<Image, brisk_image::Error> {
-        open_arriving(source, path, self.verity, self.described.as_ref(), options)
+        open_arriving(
+            source,
+            &self.name,
+            self.verity,
+            self.described.as_ref(),
+            options,
+        )
     }
 }
 
@@ -219,14 +264,21 @@ pub(crate) struct OpenImage {
     pub(crate) verified: Option<Arc<VerifiedFile>>,
     /// Shared by all handles.
     pub(crate) remote: Option<Arc<OpenRemote>>,
+    /// Its hot pack, if that arrives in a file of its own.
+    pub(super) pack: Option<Arc<OpenRemote>>,
 }
 
 impl OpenImage {
     /// `in_root`: its place is in a root directory that does not exist yet.
     pub(crate) fn open(image: &SessionImage, in_root: bool) -> Result<Self, Cause> {
+        let open = |name: &Path, remote: &RemoteImage, verity| {
+            OpenRemote::open(name, remote, verity).map(Arc::new)
+        };
         let remote = image.remote.as_ref();
-        let remote = remote.map(|remote| OpenRemote::open(image, remote).map(Arc::new));
+        let remote = remote.map(|remote| open(&image.path, remote, image.verity));
         let remote = remote.transpose()?;
+        let pack = image.pack.as_ref();
+        let pack = pack.map(|pack| open(&pack.path, &pack.file, Some(pack.verity)));
         let file = match &remote {
             Some(remote) => remote.arriving.image().try_clone(),
             None => File::open(&image.path),
@@ -266,6 +318,7 @@ impl OpenImage {
             missing,
             verified,
             remote,
+            pack: pack.transpose()?,
         };
         if open.remote.is_some() {
             // Its server cannot wait for what it needs to begin.
@@ -274,15 +327,25 @@ impl OpenImage {
         Ok(open)
     }
 
-    /// Where its server has it from, if it arrives.
-    pub(super) fn arriving(&self) -> Option<Arc<ArrivingSource>> {
-        let remote = self.remote.as_ref()?;
-        Some(Arc::new(ArrivingSource::new(Arc::clone(&remote.parking))))
+    /// The files that arrive: the image, and its pack.
+    pub(super) fn remotes(&self) -> impl Iterator<Item = &Arc<OpenRemote>> {
+        self.remote.iter().chain(&self.pack)
+    }
+
+    /// Where its server has these files from.
+    pub(super) fn arriving(&self) -> Vec<Arc<ArrivingSource>> {
+        let of = |remote: &Arc<OpenRemote>, is_pack| {
+            Arc::new(ArrivingSource::new(Arc::clone(&remote.parking), is_pack))
+        };
+        let image = self.remote.iter().map(|image| of(image, false));
+        image
+            .chain(self.pack.iter().map(|pack| of(pack, true)))
+            .collect()
     }
 
     /// Starts what its guardian needs to start a fetcher, which it may not do itself. To be called in the user's own namespaces.
     pub(super) fn start_starter(&self, log: BorrowedFd<'_>) -> io::Result<()> {
-        if let Some(remote) = &self.remote {
+        if let Some(remote) = self.remotes().next() {
             // There is one already if a mount was tried in another way.
             remote.starter.set(Starter::start(&remote.place, log)?).ok();
         }
@@ -302,6 +365,7 @@ impl OpenImage {
             missing: self.missing.clone(),
             verified: self.verified.clone(),
             remote: self.remote.clone(),
+            pack: self.pack.clone(),
         })
     }
 
@@ -309,11 +373,7 @@ impl OpenImage {
     pub(super) fn read(&self) -> Result<Image, Cause> {
         let options = OpenOptions::new();
         let image = match &self.remote {
-            Some(remote) => remote.image(
-                Arc::new(remote.waiting()),
-                &self.path,
-                &options.offset(self.offset),
-            ),
+            Some(remote) => remote.image(Arc::new(remote.waiting()), &options.offset(self.offset)),
             None => self.try_clone()?.into_image(options),
         };
         image.map_err(|e| Cause::io("read the image", io::Error::other(e)))
@@ -323,7 +383,7 @@ impl OpenImage {
     pub(crate) fn into_image(self, options: OpenOptions) -> Result<Image, brisk_image::Error> {
         let options = options.offset(self.offset);
         if let Some(remote) = &self.remote {
-            return remote.image(Arc::clone(&remote.parking), &self.path, &options);
+            return remote.image(Arc::clone(&remote.parking), &options);
         }
         match self.verified {
             Some(verified) => Image::open_verified(verified, &options),
@@ -360,7 +420,7 @@ impl OpenImage {
     /// The descriptors that it needs.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let verified = self.verified.iter().flat_map(|file| file.descriptors());
-        let remote = self.remote.iter().flat_map(|remote| remote.descriptors());
+        let remote = self.remotes().flat_map(|remote| remote.descriptors());
         std::iter::once(self.file.as_raw_fd())
             .chain(verified.copied())
             .chain(remote)

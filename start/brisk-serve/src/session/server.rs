@@ -102,9 +102,9 @@ impl ServerTask {
     /// connection when the programs have ended.
     pub(super) fn run(self) -> i32 {
         let socket = Arc::new(self.socket);
-        if let Some(arriving) = &self.options.arriving {
+        for (number, arriving) in self.options.arriving.iter().enumerate() {
             // The limits do not allow it later, so the guardian connects if this connection ends.
-            arriving.connected(self.source.attach());
+            arriving.connected(self.source.attach(number));
         }
         let (image, file) = match open(self.source) {
             Ok(opened) => opened,
@@ -121,11 +121,12 @@ impl ServerTask {
         }
         let confinement = confine_server(&file, &self.options);
         drop(file);
-        if let Some(arriving) = &self.options.arriving {
+        for (number, arriving) in self.options.arriving.iter().enumerate() {
             let guardian = Arc::clone(&socket);
+            let number = number.to_string();
             arriving.reconnect_by(Reconnect(Box::new(move || {
                 // Nobody else can do it.
-                send_now(&*guardian, &[FETCHER], &[]).ok();
+                send_now(&*guardian, &[FETCHER, number.as_bytes()], &[]).ok();
             })));
         }
         let options = Arc::new(self.options);
@@ -212,8 +213,11 @@ fn answer_guardian(
             return;
         };
         if message.verb() == FETCHER {
+            let arriving = message
+                .number()
+                .and_then(|number| options.arriving.get(number));
             let stream = message.descriptors.into_iter().next().map(UnixStream::from);
-            if let Some(arriving) = &options.arriving {
+            if let Some(arriving) = arriving {
                 arriving.connected(stream);
             }
             continue;

@@ -12,7 +12,7 @@ use brisk_launch::key::Key;
 use brisk_launch::learn::rules::Recorded;
 
 use super::log::say;
-use super::open_image::OpenImage;
+use super::open_image::{OpenImage, OpenRemote};
 use super::program::{Session, SessionFill};
 use super::recorded_launch::RecordedLaunch;
 use crate::ServeOptions;
@@ -20,6 +20,7 @@ use crate::action::Action;
 use crate::hot_pack::candidate::{PackCandidate, first_pack};
 use crate::hot_pack::choice::Choice;
 use crate::hot_pack::fill::{Fill, FillRoot};
+use crate::hot_pack::fill_sources::FillSources;
 
 /// What a new session would do with the hot packs of its first image.
 #[derive(Debug)]
@@ -161,6 +162,9 @@ fn made_packs(
         };
         return Ok(vec![pack]);
     }
+    if let Some(pack) = image.pack.as_ref().and_then(|pack| pack.pack()) {
+        return Ok(vec![PackCandidate::signed(pack)?]);
+    }
     let file = image.file.try_clone();
     let file = file.map_err(|e| Cause::io("hold the image", e))?;
     if image.remote.is_some() {
@@ -215,9 +219,9 @@ fn of_candidates(
     first: bool,
 ) -> Result<Fill, Cause> {
     let mut fill = Fill::new(candidates, tell).budget(asked.budget);
-    if let Some(remote) = &image.remote {
-        fill = fill.of_arriving(Arc::clone(&remote.parking));
-    }
+    let parking = |remote: &Arc<OpenRemote>| Arc::clone(&remote.parking);
+    let (image, pack) = (image.remote.as_ref(), image.pack.as_ref());
+    fill = fill.of_arriving(FillSources::new(image.map(parking), pack.map(parking)));
     if let Some(threads) = asked.threads {
         fill = fill.threads(threads.get());
     }

@@ -134,6 +134,7 @@ impl SharedMount {
             at: None,
             verity: self.verity,
             remote: self.remote.clone(),
+            pack: None,
         };
         let image = OpenImage::open(&image, false)?;
         let target = mount_directory(&self.target)?;

@@ -139,16 +139,17 @@ impl GuardedImage {
         }
     }
 
-    /// Gives the server another connection to the fetcher, because it may make none itself. If there is none, one is started, and
-    /// the server asks again.
-    pub(super) fn connect_fetcher(&self) {
-        let stream = self.source.attach();
+    /// Gives the server another connection to the fetcher, about the file with this number, because it may make none itself. If there
+    /// is none, one is started, and the server asks again.
+    pub(super) fn connect_fetcher(&self, number: usize) {
+        let stream = self.source.attach(number);
         if stream.is_none() {
             self.source.start_fetcher();
         }
         let stream: Vec<_> = stream.iter().map(AsFd::as_fd).collect();
         if let Some(server) = &self.servers.current {
-            send_now(&server.socket, &[FETCHER], &stream).ok();
+            let number = number.to_string();
+            send_now(&server.socket, &[FETCHER, number.as_bytes()], &stream).ok();
         }
     }
 

@@ -55,8 +55,8 @@ impl State {
             }
             return;
         }
-        if verb == FETCHER {
-            return image.connect_fetcher();
+        if let (FETCHER, Some(number)) = (verb, message.number()) {
+            return image.connect_fetcher(number);
         }
         let servers = &mut image.servers;
         match (verb, field, &mut servers.current) {
