@@ -1071,3 +1071,255 @@ fn a_pack_for_the_network_brings_what_is_near_its_pages() {
     drop(program.stdin.take());
     program.wait().expect("ours");
 }
+
+/// A place with a published image, a pack beside it that is signed with the serial number 10 by the key in `k.pub`, and another key in
+/// `other.pub`.
+fn with_signed_pack() -> (Place, Server, String) {
+    let (place, server, url) = published();
+    for key in ["k", "other"] {
+        let (public, secret) = (place.path(&format!("{key}.pub")), place.path(key));
+        let made = Command::new("minisign")
+            .args(["-G", "-W", "-p", &text(&public), "-s", &text(&secret)])
+            .output();
+        assert!(made.expect("minisign is installed").status.success());
+    }
+    publish_pack(&place, "made.img", "10");
+    (place, server, url)
+}
+
+/// Publishes a pack of this image as that of `app.img`.
+fn publish_pack(place: &Place, image: &str, serial: &str) {
+    let (profile, hot) = (recorded(place), text(&place.path("app.img.hot")));
+    let image = text(&place.path(image));
+    place.done(&["hot", &image, "--profile", &profile, "-q", "-o", &hot]);
+    let (www, key) = (text(&place.path("www")), text(&place.path("k")));
+    place.done(&[
+        "publish", &hot, &www, "--key", &key, "--serial", serial, "--force", "-q",
+    ]);
+}
+
+/// Starts a program that reads what was recorded, and returns what it read, and what brisk said of the pack.
+fn run_recorded(place: &Place, url: &str, options: &[&str]) -> (Vec<u8>, String) {
+    let mut run = place.brisk(&["run", url, "-v", "--background", "never", "--linger", "0"]);
+    let read = "cd $BRISK_TREE/data && head -qc 100 30 31";
+    let run = run.args(options).args(["--", "/bin/sh", "-c", read]);
+    let output = run.output().expect("brisk is built");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    (output.stdout, said)
+}
+
+/// How many requests there were for data of the image, and not for what it needs to begin.
+fn asked_for_data(place: &Place, server: &Server) -> usize {
+    let said = fs::read_to_string(place.path("www/app.img.remote")).expect("published");
+    let tables = said.lines().find_map(|line| line.strip_prefix("tables "));
+    let tables: u64 = tables.expect("described").parse().expect("a number");
+    let is_of_data = |range: &String| {
+        let start = range
+            .strip_prefix("bytes=")
+            .and_then(|range| range.split_once('-'));
+        let start: u64 = start.expect("one range").0.parse().expect("a number");
+        (1..tables - 4096).contains(&start)
+    };
+    let asked = server.asked().into_iter();
+    let ranges = asked
+        .filter(|asked| asked.path == "/app.img")
+        .filter_map(|asked| asked.range);
+    ranges.filter(is_of_data).count()
+}
+
+/// Where the published pack has its frames.
+fn frames_of_pack(place: &Place) -> (usize, usize) {
+    let said = fs::read_to_string(place.path("www/app.img.hot.remote")).expect("published");
+    let frames = said
+        .lines()
+        .find_map(|line| line.strip_prefix("hot-frames "));
+    let frames = frames.and_then(|frames| frames.split_once(' '));
+    let (start, end) = frames.expect("described");
+    (
+        start.parse().expect("a number"),
+        end.parse().expect("a number"),
+    )
+}
+
+/// Waits until all of the pack is here.
+fn await_whole_pack(place: &Place) {
+    await_that("the pack is whole", || {
+        let listed = place.done(&["remote", "list", "--json"]);
+        let listed = String::from_utf8_lossy(&listed).into_owned();
+        let of_pack = listed.lines().find(|line| line.contains("app.img.hot"));
+        of_pack.is_some_and(|line| line.contains("\"is_complete\":true"))
+    });
+}
+
+/// What `run_recorded` reads.
+fn of_recorded() -> Vec<u8> {
+    [&contents("data/30")[..100], &contents("data/31")[..100]].concat()
+}
+
+const SIGNED: &str = "a trusted key has signed this hot pack";
+const LISTED: &str = "only the list of pages of this hot pack is used";
+
+#[test]
+fn pages_of_a_signed_pack_come_from_it_and_not_from_the_image() {
+    let (place, server, url) = with_signed_pack();
+    let key = text(&place.path("k.pub"));
+    for _ in 0..2 {
+        let (read, said) = run_recorded(&place, &url, &["--trust", &key]);
+        assert!(read == of_recorded() && said.contains(SIGNED), "{said}");
+        assert_eq!(asked_for_data(&place, &server), 0);
+    }
+    await_whole_pack(&place);
+    server.behave(Manner::Gone);
+    let (read, said) = run_recorded(&place, &url, &["--trust", &key]);
+    assert!(read == of_recorded() && said.contains(SIGNED), "{said}");
+}
+
+/// The server vouches for the image, and for its pack a key that the user trusts for all images.
+#[test]
+fn an_installed_key_vouches_for_a_pack_of_an_image_that_nobody_has_signed() {
+    let (place, server, _) = with_signed_pack();
+    let url = server.url("app.img");
+    let (_, said) = run_recorded(&place, &url, &[]);
+    assert!(said.contains(LISTED), "{said}");
+    let place_of_keys = place.path("home/.config/brisk/trusted.d");
+    fs::create_dir_all(&place_of_keys).expect("room");
+    fs::copy(place.path("k.pub"), place_of_keys.join("k.pub")).expect("room");
+    let before = asked_for_data(&place, &server);
+    let (read, said) = run_recorded(&place, &url, &[]);
+    assert!(read == of_recorded() && said.contains(SIGNED), "{said}");
+    assert_eq!(asked_for_data(&place, &server), before);
+}
+
+#[test]
+fn a_wrong_bit_of_a_signed_pack_is_in_no_page() {
+    let (place, server, url) = with_signed_pack();
+    let hot = place.path("www/app.img.hot");
+    let mut bytes = fs::read(&hot).expect("published");
+    let (start, end) = frames_of_pack(&place);
+    bytes[start + (end - start) / 2] ^= 1;
+    fs::write(&hot, bytes).expect("room");
+    let (read, said) = run_recorded(&place, &url, &["--trust", &text(&place.path("k.pub"))]);
+    assert!(read == of_recorded() && said.contains(SIGNED), "{said}");
+    assert!(asked_for_data(&place, &server) > 0);
+}
+
+/// Its frames have other bytes, and all of its own checksums are right.
+#[test]
+fn a_forged_pack_under_the_signature_of_another_is_in_no_page() {
+    let (place, server, url) = with_signed_pack();
+    let signed = ["remote", "remote.minisig"]
+        .map(|end| place.path(&format!("www/app.img.hot.{end}")))
+        .map(|file| (fs::read(&file).expect("published"), file));
+    let before = fs::read(place.path("www/app.img.hot")).expect("published");
+    let (tree, image) = (text(&place.path("tree")), text(&place.path("other.img")));
+    for name in ["data/30", "data/31"] {
+        let file = fs::File::options()
+            .write(true)
+            .open(place.path("tree").join(name));
+        let file = file.expect("there");
+        let time = file
+            .metadata()
+            .and_then(|found| found.modified())
+            .expect("a time");
+        file.write_all_at(b"forged", 0).expect("room");
+        file.set_modified(time).expect("ours");
+    }
+    place.done(&["pack", &tree, "-o", &image, "--verity", "-q"]);
+    publish_pack(&place, "other.img", "11");
+    let forged = fs::read(place.path("www/app.img.hot")).expect("published");
+    assert!(forged.len() == before.len() && forged != before);
+    // Under a signature of its own, nothing tells it from the right one.
+    let key = text(&place.path("k.pub"));
+    let (read, said) = run_recorded(&Place::new(), &url, &["--trust", &key]);
+    assert!(
+        read.starts_with(b"forged") && said.contains(SIGNED),
+        "{said}"
+    );
+    for (bytes, file) in signed {
+        fs::write(file, bytes).expect("room");
+    }
+    let (read, said) = run_recorded(&Place::new(), &url, &["--trust", &key]);
+    assert!(read == of_recorded(), "{said}");
+    assert!(asked_for_data(&place, &server) > 0);
+}
+
+#[test]
+fn a_signed_pack_that_does_not_come_is_no_fault() {
+    let (place, server, url) = with_signed_pack();
+    let key = text(&place.path("k.pub"));
+    run_recorded(&place, &url, &["--trust", &key]);
+    await_whole_pack(&place);
+    // What is here of it is wrong, and the server has another file by now.
+    let hot = place.path("www/app.img.hot");
+    let whole = fs::read(&hot).expect("published");
+    fs::write(&hot, [&whole[..], b"more"].concat()).expect("room");
+    let images = fs::read_dir(place.path("cache/brisk/remote/images")).expect("there");
+    let mut files = images.map(|entry| entry.expect("there").path().join("image"));
+    let of_pack = files.find(|file| fs::read(file).expect("there") == whole);
+    let of_pack = fs::File::options()
+        .write(true)
+        .open(of_pack.expect("it is whole"));
+    // Behind the block that a start needs to begin.
+    let (start, end) = frames_of_pack(&place);
+    let start = start.next_multiple_of(4096);
+    let zeros = vec![0; end - start];
+    let written = of_pack.expect("ours").write_all_at(&zeros, start as u64);
+    written.expect("room");
+    let (read, said) = run_recorded(&place, &url, &["--trust", &key]);
+    assert!(read == of_recorded() && said.contains(SIGNED), "{said}");
+    assert!(asked_for_data(&place, &server) > 0);
+}
+
+#[test]
+fn only_a_pack_that_a_trusted_key_has_signed_for_the_image_is_used() {
+    let (place, server, url) = with_signed_pack();
+    let (key, other) = (text(&place.path("k.pub")), text(&place.path("other.pub")));
+    let (read, said) = run_recorded(&place, &url, &["--trust", &other]);
+    assert!(read == of_recorded() && said.contains(LISTED), "{said}");
+    assert!(
+        said.contains("the signature is by a key that is not trusted"),
+        "{said}"
+    );
+    assert!(asked_for_data(&place, &server) > 0);
+    // The list is known now, and what is said of it is not.
+    let (_, again) = run_recorded(&place, &url, &["--trust", &other]);
+    assert!(
+        again.contains(LISTED) && !again.contains("brisk: warning"),
+        "{again}"
+    );
+
+    // Without its signature, and with an older one.
+    let files =
+        ["remote", "remote.minisig"].map(|end| place.path(&format!("www/app.img.hot.{end}")));
+    let older = files.clone().map(|file| fs::read(file).expect("published"));
+    publish_pack(&place, "made.img", "11");
+    let (_, said) = run_recorded(&place, &url, &["--trust", &key, "--refresh"]);
+    assert!(said.contains(SIGNED), "{said}");
+    for (file, bytes) in files.iter().zip(older) {
+        fs::write(file, bytes).expect("room");
+    }
+    let (read, said) = run_recorded(&place, &url, &["--trust", &key, "--refresh"]);
+    assert!(read == of_recorded() && said.contains(LISTED), "{said}");
+    assert!(
+        said.contains("its serial number is 10, and one with 11 was there before"),
+        "{said}"
+    );
+    fs::remove_file(&files[1]).expect("there");
+    let (read, said) = run_recorded(&place, &url, &["--trust", &key, "--refresh"]);
+    assert!(
+        read == of_recorded() && said.contains("the image is not signed"),
+        "{said}"
+    );
+
+    // Of another image.
+    fs::write(place.path("tree/bin/app"), "other").expect("room");
+    let (tree, image) = (text(&place.path("tree")), text(&place.path("other.img")));
+    place.done(&["pack", &tree, "-o", &image, "-q"]);
+    publish_pack(&place, "other.img", "12");
+    let (read, said) = run_recorded(&place, &url, &["--trust", &key, "--refresh"]);
+    assert!(
+        read == of_recorded() && said.contains("it belongs to another image"),
+        "{said}"
+    );
+}

@@ -34,12 +34,12 @@ pub const MOST_DESCRIPTOR: u64 = 16 << 10;
 /// The longest name, in bytes.
 const MOST_NAME: usize = 255;
 
-/// What a publisher says of an image.
+/// What a publisher says of an image, or of a hot pack in a file of its own.
 ///
 /// 1. `name` has no slash, no control character, and 1 to 255 bytes.
 /// 2. `sha256` and `root_hash` are digests in lower case.
 /// 3. All places are within the file. `frames` starts before it ends, and ends before `neighbours`, which is there only with them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Descriptor {
     /// The name under which the image was published.
     pub name: String,
@@ -51,7 +51,7 @@ pub struct Descriptor {
     pub sha256: String,
     /// The root hash of the hash tree behind the image.
     pub root_hash: Option<String>,
-    /// The byte at which the tables of the image start.
+    /// The byte at which the tables of the image start. 0: the file is a hot pack.
     pub tables: u64,
     /// The frames of the hot pack behind the image, with the pages of the launch.
     pub frames: Option<Range<u64>>,

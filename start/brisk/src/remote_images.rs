@@ -5,18 +5,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use brisk_image::hot_pack::HotPack;
 use brisk_image::verity::{RootHash, Verity};
 use brisk_image::{ErrorKind, Image, Limits, OpenOptions as ImageOptions, Work};
 use brisk_launch::sys::process::start_detached;
 use brisk_remote::{
-    Arriving, Ask, Background, Descriptor, Entry, Fetcher, FetcherPlace, OpenOptions, RemoteCache,
-    RemoteUrl, Resolved, WAIT, WaitingImage, now,
+    Arriving, Ask, Background, Class, Descriptor, Entry, Fetcher, FetcherPlace, OpenOptions,
+    RemoteCache, RemoteUrl, Resolved, WAIT, WaitingImage, now,
 };
-use brisk_serve::{RemoteImage, open_arriving};
+use brisk_serve::{RemoteImage, RemotePack, open_arriving, open_arriving_pack};
 use brisk_terminal::age::parse_linger;
 use brisk_terminal::messages::{say, warn};
+use brisk_terminal::names::shown;
 use brisk_terminal::size::parse_size;
 
 use crate::launcher::beside;
@@ -28,6 +29,9 @@ pub const FETCH: &str = "brisk-fetch";
 
 /// A name is asked for anew beside a start, but not more often than this.
 const ASK_AGAIN: u64 = 60;
+
+/// How long a read waits for a hot pack of its own without any progress, before it goes to the image.
+const HOT_WAIT: Duration = Duration::from_secs(5);
 
 /// Heading of these options.
 const NETWORK: &str = "Images on the network";
@@ -56,6 +60,10 @@ pub struct RemoteArgs {
     /// How long a read waits without any progress before it fails. [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_linger, help_heading = NETWORK)]
     wait: Option<Duration>,
+
+    /// Of a hot pack only the list of pages is wanted, so nothing asks what its server says of the frames.
+    #[arg(skip)]
+    is_list: bool,
 }
 
 /// A [`Background`] as it is written.
@@ -75,12 +83,37 @@ pub struct OpenedRemote {
     pub source: Arc<WaitingImage>,
 }
 
-/// A hot pack on the network, of which the list of pages has arrived.
-pub struct RemoteList {
-    /// Its file. What has not arrived is zeros in it.
-    pub path: PathBuf,
+/// A hot pack on the network.
+pub struct RemoteHot {
+    /// How it is used.
+    pub used: UsedHot,
     /// Keeps it in the cache.
-    _source: Arc<WaitingImage>,
+    source: Arc<WaitingImage>,
+}
+
+impl RemoteHot {
+    /// Waits until all of a pack is here from which pages come.
+    pub fn fetch(&self) -> std::io::Result<()> {
+        match self.used {
+            UsedHot::Signed(_) => self
+                .source
+                .wait_for(0..self.source.arriving().len(), Class::Pack),
+            UsedHot::List { .. } => Ok(()),
+        }
+    }
+}
+
+/// How a hot pack on the network is used.
+pub enum UsedHot {
+    /// A trusted key has signed it, so pages come from it.
+    Signed(RemotePack),
+    /// Only its list of pages.
+    List {
+        /// Its file. What has not arrived is zeros in it.
+        path: PathBuf,
+        /// Why no more.
+        why: String,
+    },
 }
 
 impl RemoteArgs {
@@ -134,23 +167,27 @@ impl RemoteArgs {
         })
     }
 
-    /// The list of pages of a hot pack on the network: of the URL `named`, or else of `URL.hot` beside an image that has no pack itself.
-    /// Only the list arrives: nobody vouches for the frames, and a wrong list costs time.
+    /// A hot pack on the network: of the URL `named`, or else of `URL.hot` beside an image that has no pack itself. One of `keys` must
+    /// have signed it, or else only its list of pages arrives: nobody vouches for its frames, and a wrong list costs time.
     ///
     /// # Errors
     ///
     /// If the user has named it.
-    pub fn list(
+    pub fn hot(
         &self,
         named: Option<&Path>,
         opened: Option<&OpenedRemote>,
-    ) -> anyhow::Result<Option<RemoteList>> {
+        keys: impl FnOnce() -> anyhow::Result<TrustedKeys>,
+    ) -> anyhow::Result<Option<RemoteHot>> {
+        let arrives = opened.is_some_and(|opened| !opened.entry.about.is_complete);
         if let Some(named) = named {
             return match named
                 .to_str()
                 .filter(|_| RemoteUrl::is_url(named.as_os_str()))
             {
-                Some(named) => self.open_list(&RemoteUrl::parse(named)?, true).map(Some),
+                Some(named) => self
+                    .open_hot(&RemoteUrl::parse(named)?, keys, true, arrives)
+                    .map(Some),
                 None => Ok(None),
             };
         }
@@ -164,16 +201,74 @@ impl RemoteArgs {
         // A start of what is here needs no network, and one of another image no three round trips each time to hear that there is no
         // pack. What is not there is no fault.
         let is_absent = !self.refresh && place()?.cache().is_absent(&beside, now());
-        let asks = !opened.entry.about.is_complete && !is_absent;
-        Ok(self.open_list(&beside, asks).ok())
+        let asks = arrives && !is_absent;
+        Ok(self.open_hot(&beside, keys, asks, arrives).ok())
     }
 
-    /// `asks`: the server is asked, if nothing is known of it.
-    fn open_list(&self, url: &RemoteUrl, asks: bool) -> anyhow::Result<RemoteList> {
+    /// `asks`: the server is asked, if nothing is known of it. `arrives`: the image is not whole here.
+    fn open_hot(
+        &self,
+        url: &RemoteUrl,
+        keys: impl FnOnce() -> anyhow::Result<TrustedKeys>,
+        asks: bool,
+        arrives: bool,
+    ) -> anyhow::Result<RemoteHot> {
+        let of_pack = Self {
+            background: Some(When::Never),
+            // The image has the pages, too.
+            wait: Some(self.wait.unwrap_or(HOT_WAIT).min(HOT_WAIT)),
+            ..self.clone()
+        };
+        match keys().and_then(|keys| of_pack.open_signed(url, &keys, asks, arrives)) {
+            Ok(signed) => Ok(signed),
+            Err(e) => of_pack.open_list(url, format!("{e:#}"), asks),
+        }
+    }
+
+    fn open_signed(
+        &self,
+        url: &RemoteUrl,
+        keys: &TrustedKeys,
+        asks: bool,
+        arrives: bool,
+    ) -> anyhow::Result<RemoteHot> {
+        // Without a key nothing is asked for.
+        keys.check_any(&shown(url.as_str()))?;
+        let place = place()?;
+        let known = place.cache().known(url)?;
+        let is_whole = |entry: &Entry| entry.about.is_complete;
+        let not_here = "the image is here, and the pack is not";
+        ensure!(asks || known.as_ref().is_some_and(is_whole), not_here);
+        // A list arrives without what its server says of the pack, so that is asked for.
+        let is_list = known.is_some_and(|entry| matches!(entry.described(), Ok((None, _))));
+        let asking = Self {
+            refresh: self.refresh || is_list,
+            ..self.clone()
+        };
+        let entry = asking.entry(url, &place, Some(keys), None, false)?;
+        // Else each of its frames would come later than the same pages of the image.
+        ensure!(arrives || is_whole(&entry), not_here);
+        let root = entry.about.root.as_deref().map(str::parse::<RootHash>);
+        let root = root.transpose()?.context("it has no root hash")?;
+        let described = entry.described()?.0.context("nothing is said of it")?;
+        let tree = Descriptor::parse(&described)?.hash_tree;
+        let tree = tree.context("it has no hash tree")?;
+        let arriving = Arc::new(Arriving::open(&entry)?);
+        let source = Arc::new(WaitingImage::new(arriving, place.clone(), tell_wait));
+        let name = Path::new(url.as_str());
+        open_arriving_pack(&source, name, root, tree)?;
+        let file = RemoteImage::new(place.cache().path(), &*entry.key, place.program());
+        Ok(RemoteHot {
+            used: UsedHot::Signed(RemotePack::new(name, file, Verity::new(root))),
+            source,
+        })
+    }
+
+    fn open_list(&self, url: &RemoteUrl, why: String, asks: bool) -> anyhow::Result<RemoteHot> {
         let place = place()?;
         let any = Self {
             insecure: true,
-            background: Some(When::Never),
+            is_list: true,
             ..self.clone()
         };
         let entry = match asks {
@@ -187,9 +282,12 @@ impl RemoteArgs {
         let source = Arc::new(WaitingImage::new(arriving, place, tell_wait));
         let pack = HotPack::from_source(Arc::clone(&source), &Limits::default());
         pack.with_context(|| format!("{url} is no hot pack that brisk can use"))?;
-        Ok(RemoteList {
-            path: entry.image_path(),
-            _source: source,
+        Ok(RemoteHot {
+            used: UsedHot::List {
+                path: entry.image_path(),
+                why,
+            },
+            source,
         })
     }
 
@@ -219,7 +317,10 @@ impl RemoteArgs {
         let asked = Fetcher::at(place)
             .map_err(anyhow::Error::from)
             .and_then(|mut fetcher| {
-                let resolved = fetcher.resolve(url, asks)?;
+                let resolved = match self.is_list {
+                    true => Resolved::default(),
+                    false => fetcher.resolve(url, asks)?,
+                };
                 let trust = self.trust(url, &resolved, trusted, cache)?;
                 Ok((fetcher, resolved, trust))
             });

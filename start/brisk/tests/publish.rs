@@ -5,7 +5,8 @@ mod sandbox;
 use std::fs;
 use std::process::Command;
 
-use brisk_image::Image;
+use brisk_image::hot_pack::HotPack;
+use brisk_image::{Image, Limits};
 use brisk_remote::{Descriptor, digits};
 use sandbox::{Sandbox, outcome};
 use sha2::{Digest, Sha256};
@@ -203,6 +204,62 @@ fn a_published_image_is_signed_with_its_name_and_its_number() {
     );
     publish(&sandbox, "--serial 1800000000 --force");
     assert!(!sandbox.path("www/app.img.remote.minisig").exists());
+}
+
+#[test]
+fn what_is_said_of_a_published_hot_pack_is_true() {
+    let sandbox = sandbox(&[]);
+    profile(&sandbox);
+    sandbox.stdout(&["hot", "app.img", "--profile", "p", "-q"]);
+    assert!(minisign(&sandbox, "-G -W -p k.pub -s k.key"));
+    let args = [
+        "publish",
+        "app.img.hot",
+        "www",
+        "--key",
+        "k.key",
+        "--serial",
+        "7",
+        "-q",
+    ];
+    let stdout = sandbox.stdout(&args);
+    assert_eq!(
+        stdout,
+        "brisk run https://YOUR-HOST/app.img --hot https://YOUR-HOST/app.img.hot\n"
+    );
+    assert!(minisign(&sandbox, "-Vm www/app.img.hot.remote -p k.pub"));
+    let (made, bytes) = (
+        sandbox.bytes("app.img.hot"),
+        sandbox.bytes("www/app.img.hot"),
+    );
+    assert!(bytes.starts_with(&made));
+    let said = descriptor(&sandbox, "app.img.hot");
+    assert_eq!(
+        (said.name.as_str(), said.serial, said.tables),
+        ("app.img.hot", 7, 0)
+    );
+    assert_eq!(said.file_bytes, bytes.len() as u64);
+    assert_eq!(said.sha256, digits(&Sha256::digest(&bytes)));
+    assert_eq!(
+        said.hash_tree,
+        Some(made.len().next_multiple_of(4096) as u64)
+    );
+    let pack = HotPack::open(sandbox.path("www/app.img.hot"), &Limits::default()).unwrap();
+    let start = pack.frame(0).unwrap().stored.start;
+    assert_eq!(said.frames, Some(start..made.len() as u64));
+    // A published pack can be used as a file, and published again.
+    let verified = sandbox.stdout(&["verify", "app.img", "--hot", "www/app.img.hot", "-q"]);
+    assert!(verified.contains("sound"), "{verified}");
+    fs::create_dir(sandbox.path("again")).unwrap();
+    sandbox.stdout(&["publish", "www/app.img.hot", "again", "--serial", "7", "-q"]);
+    assert!(sandbox.bytes("again/app.img.hot") == bytes);
+
+    sandbox.stdout(&["hot", "app", "--profile", "p", "-q", "-o", "app.hot"]);
+    let refused = sandbox.run(&["publish", "app.hot", "www"]);
+    assert_eq!(
+        refused.stderr,
+        "brisk: app.hot: it is the hot pack of a directory, and readers start images; make one of the image with brisk hot\n"
+    );
 }
 
 #[test]

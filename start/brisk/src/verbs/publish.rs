@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use brisk_image::verity::{RootHash, VerifiedFile, append_tree};
-use brisk_image::{Image, OpenOptions, Work};
+use brisk_image::hot_pack::HotPack;
+use brisk_image::verity::{BLOCK, RootHash, VerifiedFile, append_tree, append_tree_at};
+use brisk_image::{Image, Limits, OpenOptions, Work};
 use brisk_remote::{Descriptor, MOST_DESCRIPTOR, digits, now};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::say;
@@ -17,6 +19,7 @@ use indicatif::BinaryBytes;
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
+use crate::file_kind::FileKind;
 use crate::image_args::ImageArgs;
 use crate::json;
 use crate::manifest::Sidecar;
@@ -33,6 +36,9 @@ length and digests of the image, where its tables, hot pack and hash tree are, a
 signature goes to NAME.remote.minisig, as minisign makes it.\n\n\
 Each block of a published image can be checked while it arrives. If the image has no hash tree, its copy gets one, as brisk \
 pack --verity makes it. If it has one, brisk compares all of it with the tree and copies it byte for byte.\n\n\
+IMAGE can be a hot pack, too, beside an image that must not change: brisk run asks for URL.hot. The hash tree then goes behind the \
+pack in its copy. Readers who trust the key get pages from the pack, and others use it as a list of pages. Compare it with the image \
+(brisk verify --hot) before you sign it.\n\n\
 Prints the command that starts the image. It has the root hash, by which brisk knows the image from any other:\n  \
   brisk run https://YOUR-HOST/NAME#sha256=HASH\n\n\
 An image should not change below people who are reading it. So brisk refuses to replace an image by another one of the same \
@@ -40,7 +46,8 @@ name; give each version a name of its own. A signature covers the name and the s
 the image under another name, and one with a smaller number than they have seen.\n\n\
 Examples:\n  \
   brisk publish app.img /srv/www\n  \
-  brisk publish app.img /srv/www --name app-2.1.img --key app.key")]
+  brisk publish app.img /srv/www --name app-2.1.img --key app.key\n  \
+  brisk publish app.AppImage.hot /srv/www --key app.key")]
 pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
@@ -134,9 +141,22 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let key = key.transpose()?;
     let asked = asked_serial(args)?;
 
-    let image = copy(args)?;
+    let (image, found) = match FileKind::of(&args.image.image) {
+        Some(FileKind::HotPack) => copy_of_pack(args)?,
+        _ => {
+            let copy = copy(args)?;
+            let found = describe(args, &copy)?;
+            (copy, found)
+        }
+    };
+    let whole = Sidecar::of(image.path())?;
+    let whole = whole.with_context(|| format!("cannot read what goes to {}", shown(&target)))?;
+    let found = Descriptor {
+        file_bytes: whole.bytes,
+        sha256: digits(&whole.digest),
+        ..found
+    };
     let earlier = Earlier::at(&target)?;
-    let found = describe(args, &image, &target)?;
     let is_there = earlier.has(&found);
     ensure!(
         is_there || earlier.image.is_none() || args.force,
@@ -246,22 +266,7 @@ fn asked_serial(args: &Args) -> anyhow::Result<Option<u64>> {
 fn copy(args: &Args) -> anyhow::Result<NamedTempFile> {
     let path = &args.image.image;
     let has_tree = args.image.open()?.verity_start()?.is_some();
-    let copied = || -> io::Result<NamedTempFile> {
-        let mut file = File::open(path)?;
-        let mut copy = tempfile::Builder::new()
-            .prefix(".brisk-")
-            .permissions(fs::Permissions::from_mode(0o666))
-            .tempfile_in(&args.directory)?;
-        io::copy(&mut file, copy.as_file_mut())?;
-        Ok(copy)
-    };
-    let copy = copied().with_context(|| {
-        format!(
-            "cannot copy {} into {}",
-            shown(path),
-            shown(&args.directory)
-        )
-    })?;
+    let copy = copy_first(args, u64::MAX)?;
     if !has_tree {
         let len = copy.as_file().metadata().map_or(0, |found| found.len());
         let progress = Progress::new(Some(len), args.quiet);
@@ -274,8 +279,66 @@ fn copy(args: &Args) -> anyhow::Result<NamedTempFile> {
     Ok(copy)
 }
 
-/// What is said of the image in `copy`, whose name and serial number are left out. All of it is compared with its hash tree.
-fn describe(args: &Args, copy: &NamedTempFile, target: &Path) -> anyhow::Result<Descriptor> {
+/// The first `len` bytes of the file, in the directory, under another name.
+fn copy_first(args: &Args, len: u64) -> anyhow::Result<NamedTempFile> {
+    let path = &args.image.image;
+    let copied = || -> io::Result<NamedTempFile> {
+        let mut copy = tempfile::Builder::new()
+            .prefix(".brisk-")
+            .permissions(fs::Permissions::from_mode(0o666))
+            .tempfile_in(&args.directory)?;
+        io::copy(&mut File::open(path)?.take(len), copy.as_file_mut())?;
+        Ok(copy)
+    };
+    copied().with_context(|| {
+        format!(
+            "cannot copy {} into {}",
+            shown(path),
+            shown(&args.directory)
+        )
+    })
+}
+
+/// A copy of a hot pack with a hash tree behind it, and what is said of it, as by [`describe`].
+fn copy_of_pack(args: &Args) -> anyhow::Result<(NamedTempFile, Descriptor)> {
+    let path = &args.image.image;
+    let pack = HotPack::open(path, &Limits::default())?;
+    ensure!(
+        pack.identity().is_some(),
+        "{}: it is the hot pack of a directory, and readers start images; make one of the image with brisk hot",
+        shown(path)
+    );
+    let copy = copy_first(args, pack.len())?;
+    let end = pack.len().next_multiple_of(BLOCK);
+    let tree = append_tree_at(copy.as_file(), end, &Work::new()).map_err(|e| e.with_path(path))?;
+    let (frames, neighbours) = frames_of(&pack, 0);
+    let found = Descriptor {
+        root_hash: Some(tree.root_hash),
+        frames,
+        neighbours,
+        hash_tree: Some(end),
+        ..Descriptor::default()
+    };
+    Ok((copy, found))
+}
+
+/// Where the frames of the launch are in the file, and where those end that follow them. The pack starts at byte `start`.
+fn frames_of(pack: &HotPack, start: u64) -> (Option<Range<u64>>, Option<u64>) {
+    let end_of = |count: usize| {
+        let frame = pack.frame(count.checked_sub(1)?)?;
+        Some(start.saturating_add(frame.stored.end))
+    };
+    let first = pack.frame(0);
+    let first = first.map(|first| start.saturating_add(first.stored.start));
+    let end = end_of(pack.launch_frame_count());
+    let frames = first.zip(end).map(|(start, end)| start..end);
+    let all = end_of(pack.frame_count());
+    (frames, all.filter(|all| end.is_some_and(|end| end < *all)))
+}
+
+/// What is said of the image in `copy`, but for its name and serial number, its length and its digest. All of it is compared with its
+/// hash tree.
+fn describe(args: &Args, copy: &NamedTempFile) -> anyhow::Result<Descriptor> {
     let path = &args.image.image;
     let open = || {
         copy.as_file()
@@ -289,30 +352,17 @@ fn describe(args: &Args, copy: &NamedTempFile, target: &Path) -> anyhow::Result<
     }
     let image = Image::from_source(open()?, &options).map_err(|e| e.with_path(path))?;
     let in_file = |at: u64| image.offset().saturating_add(at);
-    let (mut frames, mut neighbours) = (None, None);
-    if let (Some(pack), Some(range)) = (image.hot_pack()?, image.hot_pack_range()?) {
-        let end_of = |count: usize| {
-            let frame = pack.frame(count.checked_sub(1)?)?;
-            Some(in_file(range.start.saturating_add(frame.stored.end)))
-        };
-        let first = pack.frame(0);
-        let start = first.map(|first| in_file(range.start.saturating_add(first.stored.start)));
-        let end = end_of(pack.launch_frame_count());
-        frames = start.zip(end).map(|(start, end)| start..end);
-        neighbours = end_of(pack.frame_count()).filter(|all| end.is_some_and(|end| end < *all));
-    }
-    let whole = Sidecar::of(copy.path())?;
-    let whole = whole.with_context(|| format!("cannot read what goes to {}", shown(target)))?;
+    let (frames, neighbours) = match (image.hot_pack()?, image.hot_pack_range()?) {
+        (Some(pack), Some(range)) => frames_of(&pack, in_file(range.start)),
+        _ => (None, None),
+    };
     Ok(Descriptor {
-        name: String::new(),
-        serial: 0,
-        file_bytes: whole.bytes,
-        sha256: digits(&whole.digest),
         root_hash: Some(root.to_string()),
         tables: in_file(image.tables_start()),
         frames,
         neighbours,
         hash_tree: image.verity_start()?.map(in_file),
+        ..Descriptor::default()
     })
 }
 
@@ -444,10 +494,15 @@ fn report(
         })?;
     } else {
         let name = &descriptor.name;
-        writeln!(
-            io::stdout().lock(),
-            "brisk run https://YOUR-HOST/{name}#sha256={root_hash}"
-        )?;
+        let command = match descriptor.tables {
+            // No image has its tables there.
+            0 => {
+                let image = name.strip_suffix(".hot").unwrap_or("IMAGE");
+                format!("brisk run https://YOUR-HOST/{image} --hot https://YOUR-HOST/{name}")
+            }
+            _ => format!("brisk run https://YOUR-HOST/{name}#sha256={root_hash}"),
+        };
+        writeln!(io::stdout().lock(), "{command}")?;
     }
     if !args.quiet {
         let signed = signature.map_or(String::new(), |path| format!(" and {}", shown(path)));

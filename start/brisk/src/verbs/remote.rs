@@ -195,6 +195,11 @@ pub fn fetch_image(
     }
     drop(progress);
     if hot {
+        let pack = (verified.remote).hot(None, Some(&opened), || verified.keys())?;
+        if let Some(pack) = pack {
+            let fetched = pack.fetch();
+            fetched.with_context(|| format!("cannot fetch the hot pack of {}", shown(url)))?;
+        }
         return Ok(opened);
     }
     let whole = opened.source.wait_for_whole();

@@ -44,7 +44,7 @@ use crate::launch_name;
 use crate::path_hint::{HintedError, with_program};
 use crate::program_links::{next_in_path, own_arguments};
 use crate::recorded_place::{recorded_place, tell_made, tell_made_of};
-use crate::remote_images::{OpenedRemote, RemoteList, whole_file};
+use crate::remote_images::{OpenedRemote, RemoteHot, UsedHot, whole_file};
 use crate::surroundings::SurroundingsArgs;
 use crate::verify_args::{OpenedImage, VerifyArgs};
 
@@ -170,7 +170,7 @@ pub struct Args {
 
     /// Fills memory from this hot pack, instead of IMAGE.hot beside the image or the pack behind it. Programs get its pages
     /// without a comparison with the image: name only packs that you trust. Of a URL only the list of pages is used, which are then
-    /// read from the image
+    /// read from the image, unless a trusted key has signed the pack.
     #[arg(long, value_name = "FILE", help_heading = FILL, conflicts_with_all = ["kernel", "no_fill"])]
     hot: Option<PathBuf>,
 
@@ -286,8 +286,8 @@ struct LocatedImage {
     image: Image,
     /// Where it arrives, if it is on the network.
     remote: Option<OpenedRemote>,
-    /// The list of pages of a hot pack on the network.
-    hot: Option<RemoteList>,
+    /// A hot pack on the network.
+    hot: Option<RemoteHot>,
     /// The place that it records for its mount.
     recorded: Option<PathBuf>,
     start: Start,
@@ -300,10 +300,10 @@ impl LocatedImage {
             args.verified.open_to_mount(args.image(), args.offset)?;
         let hot = match args.no_fill || args.kernel {
             true => None,
-            false => args
-                .verified
-                .remote
-                .list(args.hot.as_deref(), remote.as_ref())?,
+            false => {
+                let (hot, keys) = (args.hot.as_deref(), || args.verified.keys());
+                args.verified.remote.hot(hot, remote.as_ref(), keys)?
+            }
         };
         let root = args.surroundings.root;
         let mut start = match args.command.is_empty() {
@@ -393,7 +393,7 @@ pub fn start(args: &Args) -> anyhow::Result<Answer> {
     } else {
         let session = session(args, &located)?;
         if args.verbose {
-            tell_fill(&session)?;
+            tell_fill(&session, located.hot.as_ref())?;
             tell_times(args.image())?;
         }
         session.exec(|notice| match notice {
@@ -927,6 +927,9 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
     first.verity = image.verified().map(|file| file.verity());
     first.at = located.at(args);
     first.remote = located.remote.as_ref().map(|remote| remote.remote.clone());
+    if let Some(UsedHot::Signed(pack)) = located.hot.as_ref().map(|hot| &hot.used) {
+        first.pack = Some(pack.clone());
+    }
     let mut session = Session::new(first, located.start.command.clone());
     session.with = args
         .surroundings
@@ -943,16 +946,16 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
     Ok(session)
 }
 
-fn fill(args: &Args, list: Option<&RemoteList>) -> Option<SessionFill> {
+fn fill(args: &Args, remote: Option<&RemoteHot>) -> Option<SessionFill> {
     if args.no_fill || args.kernel {
         return None;
     }
     let mut fill = SessionFill::default();
-    fill.hot = match list {
-        Some(list) => Some(list.path.clone()),
-        None => args.hot.clone(),
+    (fill.hot, fill.hot_is_list) = match remote.map(|remote| &remote.used) {
+        Some(UsedHot::List { path, .. }) => (Some(path.clone()), true),
+        Some(UsedHot::Signed(_)) => (None, false),
+        None => (args.hot.clone(), false),
     };
-    fill.hot_is_list = list.is_some();
     fill.budget = args.fill_budget;
     fill.threads = args.fill_threads;
     fill.log.clone_from(&args.fill_log);
@@ -977,8 +980,8 @@ fn learning(args: &Args) -> Option<Learning> {
     }
 }
 
-/// Says what will be filled, as far as that is known beforehand.
-fn tell_fill(session: &Session) -> anyhow::Result<()> {
+/// Says what will be filled, as far as that is known beforehand. `remote`: a hot pack on the network.
+fn tell_fill(session: &Session, remote: Option<&RemoteHot>) -> anyhow::Result<()> {
     if session.fill.is_none() {
         return Ok(());
     }
@@ -991,17 +994,22 @@ fn tell_fill(session: &Session) -> anyhow::Result<()> {
                 if plan.learned { "learned " } else { "" }
             ));
             let fill = session.fill.as_ref();
-            let is_list = fill.is_some_and(|fill| fill.hot_is_list);
             let is_named = fill.is_some_and(|fill| fill.hot.is_some());
             if plan.is_compared && is_named {
                 say(
                     "--hot names this hot pack: nobody compares its pages with the image before programs get them",
                 );
             }
-            if is_list {
-                say(
-                    "only the list of pages of this hot pack is used: the session reads them from the image",
-                );
+            if let Some(remote) = remote {
+                match &remote.used {
+                    UsedHot::Signed(_) => say(
+                        "a trusted key has signed this hot pack: the session reads its pages from it, and compares each block with \
+                         its hash tree",
+                    ),
+                    UsedHot::List { why, .. } => say(&format!(
+                        "only the list of pages of this hot pack is used, and the session reads them from the image: {why}"
+                    )),
+                }
             } else if !plan.is_compared && session.image.verity.is_some() {
                 say(
                     "the hash tree of the image does not cover this hot pack: the session reads its pages from the image",
