@@ -605,7 +605,7 @@ impl Image {
 
     /// Sends a request, and writes what comes.
     async fn fetch(&self, id: u64, bytes: Range<u64>, class: Class) -> Result<(), Fault> {
-        if class > Class::Pack && !self.respect_limit(bytes.end - bytes.start).await {
+        if class > Class::Pack && !self.respect_limit(&bytes).await {
             return Ok(());
         }
         let (validator, url) = (self.validator(), self.url.borrow().clone());
@@ -678,7 +678,8 @@ impl Image {
 
     /// Waits until so many bytes may come for what nobody waits for. False if a program waits meanwhile: it may be for them, and for
     /// what is sent to it there is no limit.
-    async fn respect_limit(&self, bytes: u64) -> bool {
+    async fn respect_limit(&self, wanted: &Range<u64>) -> bool {
+        let bytes = wanted.end - wanted.start;
         let Some(rate) = self.options.borrow().limit_rate.filter(|rate| *rate > 0) else {
             return true;
         };
@@ -693,9 +694,15 @@ impl Image {
         if left >= 0.0 {
             return true;
         }
+        let missed = async {
+            // A miss that came before this begins to wait tells nothing any more.
+            if !self.schedule.borrow().is_missed(wanted) {
+                self.missed.notified().await;
+            }
+        };
         tokio::select! {
             () = sleep(Duration::from_secs_f64(-left / rate)) => true,
-            () = self.missed.notified() => {
+            () = missed => {
                 let (left, since) = self.allowance.get();
                 self.allowance.set((left + bytes, since));
                 false

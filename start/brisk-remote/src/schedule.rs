@@ -209,6 +209,13 @@ impl Schedule {
         self.wants.iter().any(|(other, _)| *other < class)
     }
 
+    /// Whether a program waits for some of `bytes`.
+    pub fn is_missed(&self, bytes: &Range<u64>) -> bool {
+        let overlaps = |want: &Range<u64>| want.start < bytes.end && bytes.start < want.end;
+        let mut wants = self.wants.iter();
+        wants.any(|(class, want)| *class == Class::Miss && overlaps(want))
+    }
+
     /// Forgets what is wanted for nobody but a program that waits, and returns it.
     pub fn drop_misses(&mut self) -> Vec<Range<u64>> {
         let (misses, others) = std::mem::take(&mut self.wants)
@@ -254,6 +261,16 @@ mod tests {
             all(&mut schedule, &presence),
             [(19 * MIB, 23 * MIB, Class::Pack)]
         );
+    }
+
+    #[test]
+    fn only_what_a_program_waits_for_is_missed() {
+        let mut schedule = Schedule::default();
+        schedule.want(Class::Rest, 0..LEN);
+        schedule.want(Class::Miss, 3 * UNIT..4 * UNIT);
+        let missed = |start, end| schedule.is_missed(&(start * UNIT..end * UNIT));
+        assert!(missed(0, 4) && missed(3, 9));
+        assert!(!missed(0, 3) && !missed(4, 9));
     }
 
     #[test]
