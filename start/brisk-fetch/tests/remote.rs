@@ -1250,9 +1250,17 @@ fn a_forged_pack_under_the_signature_of_another_is_in_no_page() {
         read.starts_with(b"forged") && said.contains(SIGNED),
         "{said}"
     );
-    for (bytes, file) in signed {
+    for (bytes, file) in &signed {
         fs::write(file, bytes).expect("room");
     }
+    // With the tree that was signed.
+    let said = String::from_utf8_lossy(&signed[0].0).into_owned();
+    let tree = said
+        .lines()
+        .find_map(|line| line.strip_prefix("hash-tree "));
+    let tree: usize = tree.expect("described").parse().expect("a number");
+    let bytes = [&forged[..tree], &before[tree..]].concat();
+    fs::write(place.path("www/app.img.hot"), bytes).expect("room");
     let (read, said) = run_recorded(&Place::new(), &url, &["--trust", &key]);
     assert!(read == of_recorded(), "{said}");
     assert!(asked_for_data(&place, &server) > 0);
