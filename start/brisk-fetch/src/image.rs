@@ -993,7 +993,8 @@ mod tests {
         let fetch = async {
             let origin = Rc::new(Origin::new(&dir.path().join("http")).expect("room"));
             let options = OpenOptions::default();
-            let image = Image::open(entry.clone(), url, origin, options).expect("made");
+            let image =
+                Image::open(entry.clone(), url, origin, Rc::default(), options).expect("made");
             let path = entry.image_path();
             let said = format!("{} cannot be read back: ", path.display());
             let failed = image.whole().await.expect_err("it is too short");

@@ -347,7 +347,7 @@ mod tests {
         let entry = cache.make("a", &about).expect("room");
         let arriving = Arc::new(Arriving::open(&entry).expect("made"));
         let image = Arc::new(ParkingImage::new(arriving).expect("a pipe"));
-        let mut source = ArrivingSource::new(Arc::clone(&image));
+        let mut source = ArrivingSource::new(Arc::clone(&image), false);
         source.lost = lost;
         let source = Arc::new(source);
         let parked = Arc::new(Parked::default());
@@ -359,10 +359,10 @@ mod tests {
         let request = Request { header, body: &[] };
         parked.park(&image, Channel(&NoDevice), &request, &[], 0..4096);
         let (rounds, connecting) = (AtomicU32::new(0), lock(&source.connecting).clone());
-        let ending = Arc::clone(&parked);
+        let (ending, ended) = (Arc::clone(&parked), Arc::downgrade(&source));
         source.reconnect_by(Reconnect(Box::new(move || {
             if rounds.fetch_add(1, Ordering::Relaxed) == 2 {
-                ending.end(None);
+                ending.end(&ended.upgrade().expect("it asks"));
             }
             connecting.send(None).expect("it listens");
         })));
@@ -371,7 +371,7 @@ mod tests {
         let fail = |request: ParkedRequest<'_>, errno, why: Option<&str>| {
             assert_eq!(request.unique, 7);
             *lock(&answer) = Some((errno, why.unwrap_or_default().to_owned()));
-            parked.end(None);
+            parked.end(&source);
         };
         parked.hear(&source, &again, &fail);
         answer.into_inner().expect("nobody panics")
