@@ -53,6 +53,7 @@ pub mod page;
 mod path_hint;
 mod program_links;
 mod progress;
+mod published_image;
 mod readiness;
 mod recorded_place;
 mod remote_images;

@@ -3,28 +3,22 @@
 use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::ops::Range;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use brisk_image::hot_pack::HotPack;
-use brisk_image::verity::{BLOCK, RootHash, VerifiedFile, append_tree, append_tree_at};
-use brisk_image::{Image, Limits, OpenOptions, Work};
 use brisk_remote::{Descriptor, MOST_DESCRIPTOR, digits, now};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::say;
 use brisk_terminal::names::shown;
 use indicatif::BinaryBytes;
 use serde::Serialize;
-use tempfile::NamedTempFile;
 
 use crate::file_kind::FileKind;
 use crate::image_args::ImageArgs;
 use crate::json;
 use crate::manifest::Sidecar;
 use crate::output_file::check_output;
-use crate::progress::Progress;
+use crate::published_image::{asked_serial, copy, copy_of_pack, describe};
 use crate::signing_key::SigningKey;
 use crate::whole_file::{WholeFile, write_together};
 
@@ -139,22 +133,15 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         .as_deref()
         .map(|key| SigningKey::read(key, args.password_file.as_deref()));
     let key = key.transpose()?;
-    let asked = asked_serial(args)?;
+    let asked = asked_serial(args.serial)?;
 
     let (image, found) = match FileKind::of(&args.image.image) {
-        Some(FileKind::HotPack) => copy_of_pack(args)?,
+        Some(FileKind::HotPack) => copy_of_pack(&args.image.image, &args.directory)?,
         _ => {
-            let copy = copy(args)?;
-            let found = describe(args, &copy)?;
+            let copy = copy(&args.image, &args.directory, args.quiet)?;
+            let found = describe(&args.image, copy.path(), args.quiet)?;
             (copy, found)
         }
-    };
-    let whole = Sidecar::of(image.path())?;
-    let whole = whole.with_context(|| format!("cannot read what goes to {}", shown(&target)))?;
-    let found = Descriptor {
-        file_bytes: whole.bytes,
-        sha256: digits(&whole.digest),
-        ..found
     };
     let earlier = Earlier::at(&target)?;
     let is_there = earlier.has(&found);
@@ -244,134 +231,6 @@ fn name(args: &Args) -> anyhow::Result<String> {
         "the image has no name; give it one with --name"
     );
     Ok(name)
-}
-
-/// The serial number that the user or the environment wants.
-fn asked_serial(args: &Args) -> anyhow::Result<Option<u64>> {
-    if args.serial.is_some() {
-        return Ok(args.serial);
-    }
-    let Some(epoch) = std::env::var_os("SOURCE_DATE_EPOCH") else {
-        return Ok(None);
-    };
-    let serial = epoch.to_str().and_then(|digits| digits.parse().ok());
-    serial.map(Some).with_context(|| {
-        format!(
-            "SOURCE_DATE_EPOCH is {epoch:?}, allowed is a number of seconds since 1970; correct or unset it, or pass --serial"
-        )
-    })
-}
-
-/// A copy of the image with a hash tree behind it, in the directory, under another name. It goes unless it gets its own name.
-fn copy(args: &Args) -> anyhow::Result<NamedTempFile> {
-    let path = &args.image.image;
-    let has_tree = args.image.open()?.verity_start()?.is_some();
-    let copy = copy_first(args, u64::MAX)?;
-    if !has_tree {
-        let len = copy.as_file().metadata().map_or(0, |found| found.len());
-        let progress = Progress::new(Some(len), args.quiet);
-        let work = Work::new().progress(progress.callback());
-        let tree = append_tree(copy.as_file(), args.image.offset, &work);
-        tree.map_err(|e| e.with_path(path)).context(
-            "cannot put a hash tree behind the image; brisk repack makes an image that can have one",
-        )?;
-    }
-    Ok(copy)
-}
-
-/// The first `len` bytes of the file, in the directory, under another name.
-fn copy_first(args: &Args, len: u64) -> anyhow::Result<NamedTempFile> {
-    let path = &args.image.image;
-    let copied = || -> io::Result<NamedTempFile> {
-        let mut copy = tempfile::Builder::new()
-            .prefix(".brisk-")
-            .permissions(fs::Permissions::from_mode(0o666))
-            .tempfile_in(&args.directory)?;
-        io::copy(&mut File::open(path)?.take(len), copy.as_file_mut())?;
-        Ok(copy)
-    };
-    copied().with_context(|| {
-        format!(
-            "cannot copy {} into {}",
-            shown(path),
-            shown(&args.directory)
-        )
-    })
-}
-
-/// A copy of a hot pack with a hash tree behind it, and what is said of it, as by [`describe`].
-fn copy_of_pack(args: &Args) -> anyhow::Result<(NamedTempFile, Descriptor)> {
-    let path = &args.image.image;
-    let pack = HotPack::open(path, &Limits::default())?;
-    ensure!(
-        pack.identity().is_some(),
-        "{}: it is the hot pack of a directory, and readers start images; make one of the image with brisk hot",
-        shown(path)
-    );
-    let copy = copy_first(args, pack.len())?;
-    let end = pack.len().next_multiple_of(BLOCK);
-    let tree = append_tree_at(copy.as_file(), end, &Work::new()).map_err(|e| e.with_path(path))?;
-    let (frames, neighbours) = frames_of(&pack, 0);
-    let found = Descriptor {
-        root_hash: Some(tree.root_hash),
-        frames,
-        neighbours,
-        hash_tree: Some(end),
-        ..Descriptor::default()
-    };
-    Ok((copy, found))
-}
-
-/// Where the frames of the launch are in the file, and where those end that follow them. The pack starts at byte `start`.
-fn frames_of(pack: &HotPack, start: u64) -> (Option<Range<u64>>, Option<u64>) {
-    let end_of = |count: usize| {
-        let frame = pack.frame(count.checked_sub(1)?)?;
-        Some(start.saturating_add(frame.stored.end))
-    };
-    let first = pack.frame(0);
-    let first = first.map(|first| start.saturating_add(first.stored.start));
-    let end = end_of(pack.launch_frame_count());
-    let frames = first.zip(end).map(|(start, end)| start..end);
-    let all = end_of(pack.frame_count());
-    (frames, all.filter(|all| end.is_some_and(|end| end < *all)))
-}
-
-/// What is said of the image in `copy`, but for its name and serial number, its length and its digest. All of it is compared with its
-/// hash tree.
-fn describe(args: &Args, copy: &NamedTempFile) -> anyhow::Result<Descriptor> {
-    let path = &args.image.image;
-    let open = || {
-        copy.as_file()
-            .try_clone()
-            .context("cannot hold the copy of the image")
-    };
-    let root = checked_root(args, open()?)?;
-    let mut options = OpenOptions::new();
-    if let Some(offset) = args.image.offset {
-        options = options.offset(offset);
-    }
-    let image = Image::from_source(open()?, &options).map_err(|e| e.with_path(path))?;
-    let in_file = |at: u64| image.offset().saturating_add(at);
-    let (frames, neighbours) = match (image.hot_pack()?, image.hot_pack_range()?) {
-        (Some(pack), Some(range)) => frames_of(&pack, in_file(range.start)),
-        _ => (None, None),
-    };
-    Ok(Descriptor {
-        root_hash: Some(root.to_string()),
-        tables: in_file(image.tables_start()),
-        frames,
-        neighbours,
-        hash_tree: image.verity_start()?.map(in_file),
-        ..Descriptor::default()
-    })
-}
-
-/// The root hash of the tree behind the image in `file`, after comparing all of the image with it.
-fn checked_root(args: &Args, file: File) -> anyhow::Result<RootHash> {
-    let verified = VerifiedFile::of_its_own_root(&args.image.image, file, args.image.offset)?;
-    let progress = Progress::new(Some(verified.data_len()), args.quiet);
-    verified.check_all(&Work::new().progress(progress.callback()))?;
-    Ok(verified.root_hash())
 }
 
 /// What stands behind the name of an image in names of files that tell of it.
