@@ -13,7 +13,7 @@ use brisk_remote::{
     About, Background, Class, Descriptor, Entry, OpenOptions, Presence, RemoteUrl, Schedule, UNIT,
     digits, now, open_own,
 };
-use http::Response;
+use http::{Response, StatusCode};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
 use tokio::task::spawn_local;
@@ -23,6 +23,7 @@ use crate::answer::{Judged, judge, validator_of};
 use crate::log::say;
 use crate::origin::{Origin, Part, next_piece, reasons};
 use crate::pace::{LEAST, LEAST_IN, Pace};
+use crate::registry::{Refusal, refused};
 use crate::sums;
 
 /// The first and the longest pause after a request that failed. It doubles each time.
@@ -113,6 +114,7 @@ impl Image {
     pub fn open(
         mut entry: Entry,
         url: RemoteUrl,
+        blob: Option<String>,
         origin: Rc<Origin>,
         line: Rc<Line>,
         options: OpenOptions,
@@ -169,7 +171,7 @@ impl Image {
             is_restoring: Cell::new(false),
             renewed: RefCell::default(),
         });
-        image.settle_url();
+        image.settle_url(blob);
         if !image.is_complete() {
             image.save();
             image.start();
@@ -222,14 +224,15 @@ impl Image {
         }
     }
 
-    /// The user names this URL now.
-    pub fn set_url(&self, url: &RemoteUrl) {
+    /// The user names this URL now. `blob`: what it is in the registry of that.
+    pub fn set_url(&self, url: &RemoteUrl, blob: Option<String>) {
         *self.url.borrow_mut() = url.clone();
-        self.settle_url();
+        self.settle_url(blob);
     }
 
-    fn settle_url(&self) {
+    fn settle_url(&self, blob: Option<String>) {
         let (url, mut entry) = (self.url.borrow(), self.entry.borrow_mut());
+        entry.about.blob = blob;
         if entry.about.url != url.as_str() {
             entry.about.url = url.as_str().to_owned();
             entry.about.validator = None;
@@ -237,10 +240,42 @@ impl Image {
         }
     }
 
-    /// What tells the file on the server from a later one. None if a root hash does, whichever server sends the blocks.
+    /// What tells the file on the server from a later one. None if a root hash does, whichever server sends the blocks, or the digest of
+    /// a blob.
     fn validator(&self) -> Option<String> {
         let about = &self.entry.borrow().about;
-        about.validator.clone().filter(|_| !about.is_vouched)
+        let is_needed = !about.is_vouched && about.blob.is_none();
+        about.validator.clone().filter(|_| is_needed)
+    }
+
+    /// Asks for a part of it where it is. Some servers refuse ranges; they are asked for all of it.
+    async fn ask(&self, bytes: Range<u64>) -> Result<Response<CacheBody>, Fault> {
+        let part = Part::Bytes(bytes);
+        let response = self.ask_for(Some(&part)).await?;
+        match response.status() {
+            StatusCode::BAD_REQUEST => self.ask_for(None).await,
+            _ => Ok(response),
+        }
+    }
+
+    async fn ask_for(&self, part: Option<&Part>) -> Result<Response<CacheBody>, Fault> {
+        let url = self.url.borrow().clone();
+        let blob = self.entry.borrow().about.blob.clone();
+        if let (Some(name), Some(blob)) = (url.registry(), blob) {
+            let response = self.origin.blob(&name, &blob, part).await;
+            return match response {
+                Ok(response) if matches!(response.status().as_u16(), 401 | 403) => {
+                    Err(Fault::Never(refused(&name)))
+                }
+                Ok(response) => Ok(response),
+                Err(Refusal::Login(_)) => Err(Fault::Never(refused(&name))),
+                Err(Refusal::Never(why)) => Err(Fault::Never(why)),
+                Err(Refusal::Later(why)) => Err(Fault::Later(why, None)),
+            };
+        }
+        let validator = self.validator();
+        let response = self.origin.part(&url, part, validator.as_deref()).await;
+        response.map_err(|why| Fault::Later(why, None))
     }
 
     /// Whether this is what is in the cache under this name now: another program may have removed the entry.
@@ -608,11 +643,9 @@ impl Image {
         if class > Class::Pack && !self.respect_limit(&bytes).await {
             return Ok(());
         }
-        let (validator, url) = (self.validator(), self.url.borrow().clone());
+        let validator = self.validator();
         self.entry.borrow_mut().about.counts.requests += 1;
-        let part = Part::Bytes(bytes.clone());
-        let response = self.origin.part(&url, &part, validator.as_deref()).await;
-        let response = response.map_err(|why| Fault::Later(why, None))?;
+        let response = self.ask(bytes.clone()).await?;
         let judged = judge(
             response.status(),
             response.headers(),
@@ -621,7 +654,9 @@ impl Image {
             validator.as_deref(),
         );
         if validator.is_none() {
-            self.entry.borrow_mut().about.validator = validator_of(response.headers());
+            let about = &mut self.entry.borrow_mut().about;
+            // The place of a blob may have an `ETag` of its own.
+            about.validator = validator_of(response.headers()).filter(|_| about.blob.is_none());
         }
         let part = match judged {
             Judged::Part(part) => part,
@@ -863,7 +898,7 @@ impl Image {
         };
         if let Some(wanted) = wanted.filter(|wanted| *wanted != digest) {
             let why = format!(
-                "the whole image is not what its publisher says: it has the SHA-256 {digest}, and its .remote file says {wanted}"
+                "the whole image has the SHA-256 {digest}, and its publisher says {wanted}"
             );
             if !is_vouched {
                 let why = format!("{why}; it was dropped from the cache");
@@ -993,8 +1028,8 @@ mod tests {
         let fetch = async {
             let origin = Rc::new(Origin::new(&dir.path().join("http")).expect("room"));
             let options = OpenOptions::default();
-            let image =
-                Image::open(entry.clone(), url, origin, Rc::default(), options).expect("made");
+            let image = Image::open(entry.clone(), url, None, origin, Rc::default(), options)
+                .expect("made");
             let path = entry.image_path();
             let said = format!("{} cannot be read back: ", path.display());
             let failed = image.whole().await.expect_err("it is too short");

@@ -1,16 +1,19 @@
-//! `brisk-fetch CACHE`: asks web servers for images, and writes what they send into the directory CACHE.
+//! `brisk-fetch CACHE`: asks web servers and registries for images, and writes what they send into the directory CACHE.
+//! `brisk-fetch --job DIRECTORY` does one thing with a registry for the program that starts it: see `job`.
 //!
 //! It is started by whoever needs it, and is nobody's child. A small process watches it and starts it again if it dies, so that no
 //! program has to. What it does for an image is in `image`, what is asked next is decided by `brisk_remote::Schedule`, and how servers
-//! answer is judged in `answer`.
+//! answer is judged in `answer`. How registries let people in is in `registry`.
 
 mod answer;
 mod confine;
 mod image;
+mod job;
 mod log;
 mod netrc;
 mod origin;
 mod pace;
+mod registry;
 mod server;
 mod sums;
 mod supervisor;
@@ -19,17 +22,30 @@ use std::env;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use brisk_remote::JOB;
+
 fn main() -> ExitCode {
-    let Some(cache) = env::args_os().nth(1).map(PathBuf::from) else {
+    let mut arguments = env::args_os().skip(1);
+    let first = arguments.next();
+    let is_job = first.as_deref() == Some(JOB.as_ref());
+    let directory = match is_job {
+        true => arguments.next(),
+        false => first,
+    };
+    let Some(directory) = directory.map(PathBuf::from) else {
         eprintln!(
             "brisk-fetch: the directory of images is missing; brisk starts this program by itself"
         );
         return ExitCode::from(2);
     };
-    match supervisor::start(&cache) {
+    let done = match is_job {
+        true => job::run(&directory),
+        false => supervisor::start(&directory),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("brisk-fetch: {}: {e}", cache.display());
+            eprintln!("brisk-fetch: {}: {e}", directory.display());
             ExitCode::from(2)
         }
     }

@@ -1,6 +1,7 @@
 //! Asks servers, by the client of brisk-http.
 
-use std::collections::HashSet;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::env;
 use std::io;
 use std::net::SocketAddr;
@@ -11,16 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brisk_cache::{Cache, CacheOptions};
-use brisk_http::{CacheBody, Client, Options, Retries, is_near_address};
-use brisk_remote::{MOST_DESCRIPTOR, RemoteUrl};
+use brisk_http::{CacheBody, Client, Options, ResponseUrl, Retries, is_near_address};
+use brisk_remote::{
+    Index, MOST_DESCRIPTOR, Platform, RegistryName, RemoteUrl, digits, is_sha256, media_type,
+};
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, IF_RANGE, RANGE};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, IF_RANGE, RANGE};
 use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use crate::netrc;
+use crate::registry::{Access, Logins, Refusal, is_at, refused};
 
 /// How long a connection may take, and how long a server may be silent in an answer. Then the request is sent again.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -41,6 +46,9 @@ pub struct Origin {
     silence: Duration,
     /// Hosts that a user has named. A redirect from another one must not lead to this machine.
     named: Arc<Mutex<HashSet<String>>>,
+    pub logins: Logins,
+    /// Where a registry leads that has a blob elsewhere. It is asked there until it is not there any more.
+    moved: RefCell<HashMap<String, String>>,
 }
 
 /// A small file of a server.
@@ -54,10 +62,16 @@ pub enum Document {
 impl Origin {
     /// Keeps what servers say about names in `directory`.
     pub fn new(directory: &Path) -> io::Result<Self> {
-        Self::with_silence(directory, SILENCE)
+        Self::with(directory, SILENCE, Some(SILENCE))
     }
 
-    fn with_silence(directory: &Path, silence: Duration) -> io::Result<Self> {
+    /// For a job, whose answers begin when all of a large body was sent. Whoever sends that watches it.
+    pub fn for_job(directory: &Path) -> io::Result<Self> {
+        Self::with(directory, SILENCE, None)
+    }
+
+    /// `silence`: how long a document may be without a byte; `head`: how long an answer may be on its way.
+    fn with(directory: &Path, silence: Duration, head: Option<Duration>) -> io::Result<Self> {
         let cache = Cache::open(directory, CacheOptions::new().limit(DOCUMENTS))
             .map_err(io::Error::other)?;
         // Who names a proxy means it, wherever it is.
@@ -73,11 +87,7 @@ impl Origin {
             .per_host(CONNECTIONS)
             // Who asks knows better when to ask again.
             .retries(Retries::at_most(0))
-            .layer(|layer| {
-                layer
-                    .head_timeout(Some(silence))
-                    .body_timeout(Some(silence))
-            });
+            .layer(|layer| layer.head_timeout(head).body_timeout(Some(silence)));
         if let Some(roots) = env::var_os("SSL_CERT_FILE").or_else(|| env::var_os("SSL_CERT_DIR")) {
             client = client.roots(roots);
         }
@@ -85,13 +95,27 @@ impl Origin {
             client: client.finish(),
             silence,
             named,
+            logins: Logins::default(),
+            moved: RefCell::default(),
         })
     }
 
-    /// The user has named this URL.
-    fn name(&self, url: &RemoteUrl) {
+    /// The user has named this host.
+    pub fn name_host(&self, host: &str) {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        named.insert(url.host().to_ascii_lowercase());
+        named.insert(host.to_ascii_lowercase());
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no answer.
+    pub async fn send(
+        &self,
+        request: Request<reqwest::Body>,
+    ) -> Result<Response<CacheBody>, String> {
+        self.client.send(request).await.map_err(|e| failed(&e))
     }
 
     fn request(&self, url: &str, host: &str) -> http::request::Builder {
@@ -129,17 +153,13 @@ impl Origin {
         suffix: &str,
         refresh: bool,
     ) -> Result<Document, String> {
-        self.name(url);
+        self.name_host(url.host());
         let mut request = self.request(&url.beside(suffix), url.host());
-        let control = match refresh {
-            true => "no-cache, stale-if-error=31536000",
-            false => "stale-if-error=31536000",
-        };
-        request = request.header(CACHE_CONTROL, control);
+        request = request.header(CACHE_CONTROL, control(refresh));
         let request = request
             .body(reqwest::Body::from(""))
             .map_err(|e| e.to_string())?;
-        let response = self.client.send(request).await.map_err(|e| failed(&e))?;
+        let response = self.send(request).await?;
         let status = response.status();
         match status.as_u16() {
             200 => {}
@@ -147,19 +167,13 @@ impl Origin {
             403 | 404 | 410 => return Ok(Document::Missing),
             _ => return Err(format!("{} answers {status}", url.host())),
         }
-        let served = response
-            .headers()
-            .get("cache-status")
-            .and_then(|status| status.to_str().ok());
-        // An answer of the server now has its status, and one that stands in for it has none.
-        let is_answer = served.is_some_and(|status| status.contains("fwd-status"));
-        let stale = (refresh && !is_answer).then(|| "it does not answer".to_owned());
-        let bytes = whole(response.into_body()).await?;
+        let stale = (refresh && !is_answer(&response)).then(|| SILENT.to_owned());
+        let bytes = whole(response.into_body(), MOST_DESCRIPTOR).await?;
         let text = String::from_utf8(bytes).map_err(|_| "it is no text".to_owned())?;
         Ok(Document::Text { text, stale })
     }
 
-    /// Asks for a part of the file at `url`: `bytes`, or the last bytes of it.
+    /// Asks for a part of the file at `url`: `bytes`, or the last bytes of it. None: all of it.
     ///
     /// # Errors
     ///
@@ -167,33 +181,221 @@ impl Origin {
     pub async fn part(
         &self,
         url: &RemoteUrl,
-        bytes: &Part,
+        bytes: Option<&Part>,
         validator: Option<&str>,
     ) -> Result<Response<CacheBody>, String> {
-        self.name(url);
-        let range = match bytes {
-            Part::Bytes(bytes) => format!("bytes={}-{}", bytes.start, bytes.end.saturating_sub(1)),
-            Part::Last(bytes) => format!("bytes=-{bytes}"),
-        };
+        self.name_host(url.host());
         // The bytes have a place of their own on the disk.
         let mut request = self
             .request(url.as_str(), url.host())
-            .header(CACHE_CONTROL, "no-store")
-            .header(RANGE, range);
-        if let Some(validator) = validator {
+            .header(CACHE_CONTROL, "no-store");
+        if let Some(bytes) = bytes {
+            request = request.header(RANGE, bytes.to_header());
+        }
+        if let Some(validator) = validator.filter(|_| bytes.is_some()) {
             request = request.header(IF_RANGE, validator);
         }
         let request = request
             .body(reqwest::Body::from(""))
             .map_err(|e| e.to_string())?;
-        self.client.send(request).await.map_err(|e| failed(&e))
+        self.send(request).await
     }
+
+    /// Asks for a part of a blob in a registry, there or where that has led before.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no answer.
+    pub async fn blob(
+        &self,
+        name: &RegistryName,
+        digest: &str,
+        bytes: Option<&Part>,
+    ) -> Result<Response<CacheBody>, Refusal> {
+        let url = name.blob_url(digest);
+        let request = |url: &str| {
+            let mut request = Request::get(url)
+                .header(ACCEPT_ENCODING, "identity")
+                .header(CACHE_CONTROL, "no-store");
+            if let Some(bytes) = bytes {
+                request = request.header(RANGE, bytes.to_header());
+            }
+            let request = request.body(reqwest::Body::from(""));
+            request.map_err(|e| e.to_string())
+        };
+        let moved = self.moved.borrow().get(&url).cloned();
+        if let Some(moved) = moved {
+            // Such a place is often good for some minutes only.
+            match self.send(request(&moved)?).await {
+                Ok(response) if response.status().is_success() => return Ok(response),
+                _ => drop(self.moved.borrow_mut().remove(&url)),
+            }
+        }
+        let response = self
+            .ask_registry(name, Access::Pull, || request(&url))
+            .await?;
+        let there = response.extensions().get::<ResponseUrl>();
+        if let Some(ResponseUrl(there)) = there.filter(|there| !is_at(&there.0, &name.origin()))
+            && response.status().is_success()
+        {
+            self.moved.borrow_mut().insert(url, there.clone());
+        }
+        Ok(response)
+    }
+
+    /// A manifest, of which the digest is right if it is asked for by one. With `refresh`, the registry is asked even if an earlier
+    /// answer is fresh; the second value says why it was not, if it could not be.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no answer.
+    pub async fn manifest(
+        &self,
+        name: &RegistryName,
+        reference: &str,
+        refresh: bool,
+        most: u64,
+    ) -> Result<Manifested, Refusal> {
+        let control = match is_sha256(reference) {
+            // It never changes.
+            true => "max-stale=31536000, stale-if-error=31536000",
+            false => control(refresh),
+        };
+        let request = || {
+            Request::get(name.manifest_url(reference))
+                .header(ACCEPT_ENCODING, "identity")
+                .header(ACCEPT, MANIFESTS.join(", "))
+                .header(CACHE_CONTROL, control)
+                .body(reqwest::Body::from(""))
+                .map_err(|e| e.to_string())
+        };
+        let asked = timeout(SILENCE, self.ask_registry(name, Access::Pull, request)).await;
+        let response = asked.map_err(|_| format!("{} is too slow", name.host()))??;
+        let status = response.status();
+        match status.as_u16() {
+            200 => {}
+            401 | 403 => return Err(Refusal::Never(refused(name))),
+            404 => {
+                let why = format!("{} has no {} {reference}", name.host(), name.name());
+                return Err(Refusal::Never(why));
+            }
+            _ => return Err(format!("{} answers {status}", name.host()).into()),
+        }
+        let stale = (refresh && !is_answer(&response)).then(|| SILENT.to_owned());
+        let read = timeout(SILENCE, whole(response.into_body(), most)).await;
+        let bytes = read.map_err(|_| format!("{} is too slow", name.host()))??;
+        let digest = format!("sha256:{}", digits(&Sha256::digest(&bytes)));
+        if is_sha256(reference) && digest != reference {
+            return Err(Refusal::Never(format!(
+                "{} sends a manifest with the digest {digest}, but asked for was {reference}",
+                name.host()
+            )));
+        }
+        let text = String::from_utf8(bytes)
+            .map_err(|_| Refusal::Never("the manifest is no text".to_owned()))?;
+        Ok(Manifested {
+            text,
+            digest,
+            stale,
+        })
+    }
+
+    /// The same, and if it is a list, the manifest in it for a platform.
+    ///
+    /// # Errors
+    ///
+    /// As [`Origin::manifest`].
+    pub async fn manifest_for(
+        &self,
+        name: &RegistryName,
+        platform: &Platform,
+        refresh: bool,
+        most: u64,
+    ) -> Result<Manifested, Refusal> {
+        let found = self.manifest(name, name.reference(), refresh, most).await?;
+        let Some(index) = Index::parse(&found.text) else {
+            return Ok(found);
+        };
+        let chosen = index.choose(platform);
+        let chosen = chosen.map_err(|e| Refusal::Never(reasons(&e)))?;
+        let manifest = self.manifest(name, &chosen.digest, false, most).await?;
+        Ok(Manifested {
+            stale: found.stale,
+            ..manifest
+        })
+    }
+
+    /// Asks a registry of which nothing is known whether it wants to know who asks. Nothing else counts.
+    pub async fn knock(&self, name: &RegistryName, digest: &str) -> Result<(), Refusal> {
+        if self.logins.knows(name) {
+            return Ok(());
+        }
+        let request = || {
+            Request::head(name.blob_url(digest))
+                .header(CACHE_CONTROL, "no-store")
+                .body(reqwest::Body::from(""))
+                .map_err(|e| e.to_string())
+        };
+        match timeout(KNOCK, self.ask_registry(name, Access::Pull, request)).await {
+            Ok(Err(Refusal::Login(host))) => Err(Refusal::Login(host)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a registry has under a name.
+pub struct Manifested {
+    pub text: String,
+    /// Its digest, with `sha256:`, which was computed here.
+    pub digest: String,
+    /// Why the registry was not asked, if it was not.
+    pub stale: Option<String>,
+}
+
+/// Kinds of manifests that brisk reads.
+const MANIFESTS: [&str; 4] = [
+    media_type::MANIFEST,
+    media_type::INDEX,
+    media_type::DOCKER_MANIFEST,
+    media_type::DOCKER_INDEX,
+];
+
+/// Why an earlier answer counts.
+const SILENT: &str = "it does not answer";
+
+/// How long a registry may take to say that it wants to know who asks, before a start goes on without.
+const KNOCK: Duration = Duration::from_secs(5);
+
+/// How a name is asked for.
+fn control(refresh: bool) -> &'static str {
+    match refresh {
+        true => "no-cache, stale-if-error=31536000",
+        false => "stale-if-error=31536000",
+    }
+}
+
+/// Whether the server has answered now: an answer that stands in for it has no status.
+fn is_answer(response: &Response<CacheBody>) -> bool {
+    let served = response.headers().get("cache-status");
+    let served = served.and_then(|status| status.to_str().ok());
+    served.is_some_and(|status| status.contains("fwd-status"))
 }
 
 /// Which part of a file.
 pub enum Part {
     Bytes(Range<u64>),
     Last(u64),
+}
+
+impl Part {
+    fn to_header(&self) -> String {
+        match self {
+            Self::Bytes(bytes) => {
+                format!("bytes={}-{}", bytes.start, bytes.end.saturating_sub(1))
+            }
+            Self::Last(bytes) => format!("bytes=-{bytes}"),
+        }
+    }
 }
 
 /// The next piece of a body. None at its end.
@@ -211,12 +413,13 @@ pub async fn next_piece(body: &mut CacheBody) -> Option<Result<Bytes, String>> {
     }
 }
 
-async fn whole(mut body: CacheBody) -> Result<Vec<u8>, String> {
+/// All of a small body.
+pub async fn whole(mut body: CacheBody, most: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     while let Some(piece) = next_piece(&mut body).await {
         bytes.extend_from_slice(&piece?);
-        if bytes.len() as u64 > MOST_DESCRIPTOR {
-            return Err(format!("it has more than {MOST_DESCRIPTOR} bytes"));
+        if bytes.len() as u64 > most {
+            return Err(format!("it has more than {most} bytes"));
         }
     }
     Ok(bytes)
@@ -324,7 +527,7 @@ mod tests {
         });
         let dir = tempfile::tempdir().expect("a directory");
         let silence = Duration::from_millis(500);
-        let origin = Origin::with_silence(dir.path(), silence).expect("room");
+        let origin = Origin::with(dir.path(), silence, Some(silence)).expect("room");
         let url = RemoteUrl::parse(&format!("http://{address}/app.img")).expect("a URL");
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use brisk_http::CacheBody;
 use brisk_remote::{
-    About, Ask, Class, Descriptor, Entry, MOST_IMAGE, MOST_LINE, OpenOptions, Opened, RemoteCache,
-    RemoteUrl, Resolved, Tell, is_digest, key_of_root, key_of_url, now, parse_line,
+    About, Artifact, Ask, Class, Descriptor, Entry, MOST_IMAGE, MOST_LINE, MOST_MANIFEST,
+    OpenOptions, Opened, Platform, RegistryName, RemoteCache, RemoteUrl, Resolved, Tell, is_digest,
+    key_of_root, key_of_url, now, parse_line,
 };
 use http::Response;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -25,7 +26,8 @@ use crate::answer::{Judged, judge, total_len, validator_of};
 use crate::confine::confine;
 use crate::image::{Image, Line};
 use crate::log::say;
-use crate::origin::{Document, Origin, Part, reasons};
+use crate::origin::{Document, Manifested, Origin, Part, reasons};
+use crate::registry::Refusal;
 use crate::supervisor::duplicate;
 
 /// How many bytes at the end of a file are asked for first if nothing is known of it.
@@ -196,7 +198,12 @@ impl Server {
                                 }
                             }
                             Ok(Served::Nothing) => {}
-                            Err(why) => send(&mut write, &Tell::Refused { why }).await?,
+                            Err(Refusal::Login(registry)) => {
+                                send(&mut write, &Tell::Login { registry }).await?;
+                            }
+                            Err(Refusal::Never(why) | Refusal::Later(why)) => {
+                                send(&mut write, &Tell::Refused { why }).await?;
+                            }
                         },
                     }
                 }
@@ -208,7 +215,7 @@ impl Server {
         }
     }
 
-    async fn serve(self: &Rc<Self>, ask: Ask) -> Result<Served, String> {
+    async fn serve(self: &Rc<Self>, ask: Ask) -> Result<Served, Refusal> {
         match ask {
             Ask::Resolve { url, refresh } => self
                 .resolve(&parse_url(&url)?, refresh)
@@ -222,7 +229,8 @@ impl Server {
             } => self.open(&parse_url(&url)?, resolved, options, anew).await,
             Ask::Attach { key, inode } => self
                 .attached(&key, inode)
-                .map(|image| Served::Image(image, None)),
+                .map(|image| Served::Image(image, None))
+                .map_err(Refusal::from),
             Ask::Whole { key, inode } => {
                 let image = self.attached(&key, inode)?;
                 image.whole().await?;
@@ -233,12 +241,23 @@ impl Server {
                 spawn_local(async move { server.refresh(&url).await });
                 Ok(Served::Nothing)
             }
+            Ask::Login {
+                registry,
+                credential,
+            } => {
+                self.origin.logins.set(&registry, credential);
+                Ok(Served::Nothing)
+            }
+            Ask::Push(_) | Ask::Pull(_) => Err("a fetcher does no jobs".to_owned().into()),
             Ask::Want { .. } | Ask::Renew { .. } => Ok(Served::Nothing),
         }
     }
 
     /// What the server says of a URL. It is asked several times if it cannot be reached.
-    async fn resolve(&self, url: &RemoteUrl, refresh: bool) -> Result<Resolved, String> {
+    async fn resolve(&self, url: &RemoteUrl, refresh: bool) -> Result<Resolved, Refusal> {
+        if let Some(name) = url.registry() {
+            return self.resolve_name(&name, refresh).await;
+        }
         let mut pause = Duration::from_millis(200);
         let mut last = String::new();
         for number in 0..TRIES {
@@ -266,9 +285,29 @@ impl Server {
                 descriptor,
                 signature,
                 stale,
+                ..Resolved::default()
             });
         }
-        Err(last)
+        Err(last.into())
+    }
+
+    /// What a registry says of a name.
+    async fn resolve_name(&self, name: &RegistryName, refresh: bool) -> Result<Resolved, Refusal> {
+        let here = Platform::here();
+        let ask = || {
+            self.origin
+                .manifest_for(name, &here, refresh, MOST_MANIFEST)
+        };
+        let Manifested { text, stale, .. } = several(ask).await?;
+        let artifact = Artifact::parse(&text);
+        let artifact = artifact.map_err(|e| Refusal::Never(reasons(&e)))?;
+        Ok(Resolved {
+            descriptor: artifact.descriptor,
+            signature: artifact.signature,
+            stale,
+            manifest: Some(text),
+            realm: self.origin.logins.realm(name),
+        })
     }
 
     /// Looks whether there is a newer image under a name, for the next start.
@@ -279,11 +318,11 @@ impl Server {
         let Ok(Some(entry)) = self.cache.known(url) else {
             return;
         };
-        let known = entry
-            .described()
-            .ok()
-            .and_then(|(descriptor, _)| descriptor);
-        if found.descriptor.is_some() && found.descriptor != known && found.stale.is_none() {
+        let known = entry.described().unwrap_or_default();
+        let is_other = |found: &Option<String>, known| found.is_some() && *found != known;
+        let is_newer = is_other(&found.descriptor, known.descriptor)
+            || is_other(&found.manifest, known.manifest);
+        if is_newer && found.stale.is_none() {
             self.cache
                 .note_newer(url)
                 .unwrap_or_else(|e| say!("{url}: {e}"));
@@ -296,12 +335,18 @@ impl Server {
         resolved: Resolved,
         options: OpenOptions,
         anew: bool,
-    ) -> Result<Served, String> {
+    ) -> Result<Served, Refusal> {
         // Some servers answer every name with a page. What says nothing of the image is nothing.
         let described = resolved.descriptor.as_deref();
         let descriptor = described.and_then(|text| Descriptor::parse(text).ok());
+        let artifact = resolved.manifest.as_deref().map(Artifact::parse);
+        let layer = match (artifact.transpose(), url.registry()) {
+            (Ok(Some(artifact)), Some(_)) => Some(artifact.layer),
+            (_, None) => None,
+            _ => return Err(format!("{url}: nothing is known of its manifest").into()),
+        };
         if options.root.as_deref().is_some_and(|root| !is_digest(root)) {
-            return Err("the root hash is not a digest".into());
+            return Err("the root hash is not a digest".to_owned().into());
         }
         let mut about = About {
             url: url.as_str().to_owned(),
@@ -311,14 +356,26 @@ impl Server {
             asked: now(),
             ..About::default()
         };
-        let (key, first) = match (&descriptor, &options.root) {
-            (Some(descriptor), root) => {
-                about.len = descriptor.file_bytes;
-                about.root = root.clone().or_else(|| descriptor.root_hash.clone());
-                about.sha256 = Some(descriptor.sha256.clone());
+        let said = match (&layer, &descriptor) {
+            (Some(layer), _) => layer
+                .digest
+                .strip_prefix("sha256:")
+                .map(|sum| (layer.size, sum)),
+            (None, Some(descriptor)) => Some((descriptor.file_bytes, &*descriptor.sha256)),
+            (None, None) => None,
+        };
+        let (key, first) = match (said, &options.root) {
+            (Some((len, sha256)), root) => {
+                let own = descriptor
+                    .as_ref()
+                    .and_then(|found| found.root_hash.clone());
+                about.len = len;
+                about.root = root.clone().or(own);
+                about.sha256 = Some(sha256.to_owned());
+                about.blob = layer.as_ref().map(|layer| layer.digest.clone());
                 let key = match root {
                     Some(root) => key_of_root(root),
-                    None => key_of_url(url, &descriptor.sha256),
+                    None => key_of_url(url, sha256),
                 };
                 (key, None)
             }
@@ -334,19 +391,17 @@ impl Server {
             }
         };
         if about.len > MOST_IMAGE {
-            return Err(format!(
+            let why = format!(
                 "{url}: the server says that the image has {} bytes, allowed are {MOST_IMAGE}",
                 about.len
-            ));
+            );
+            return Err(why.into());
         }
         self.make_room();
         let entry = self.entry(&key, &about, anew)?;
         // A whole image needs nothing that is said of another one.
-        let is_said = descriptor.is_some() && !entry.differs_from(&about);
-        if let Some(text) = resolved.descriptor.as_ref().filter(|_| is_said) {
-            entry
-                .describe(text, resolved.signature.as_deref())
-                .map_err(|e| reasons(&e))?;
+        if said.is_some() && !entry.differs_from(&about) {
+            entry.describe(&resolved).map_err(|e| reasons(&e))?;
         }
         let opened = Opened {
             key: key.clone(),
@@ -355,7 +410,10 @@ impl Server {
         if entry.about.is_complete {
             return Ok(Served::Told(Tell::Opened(opened)));
         }
-        let image = self.image(&key, url, &options)?;
+        if let (Some(name), Some(blob)) = (url.registry(), &about.blob) {
+            self.origin.knock(&name, blob).await?;
+        }
+        let image = self.image(&key, url, about.blob, &options)?;
         if anew {
             image.believe();
         }
@@ -408,7 +466,7 @@ impl Server {
                 sleep(pause).await;
                 pause *= 2;
             }
-            let response = match self.origin.part(url, &Part::Last(TAIL), None).await {
+            let response = match self.origin.part(url, Some(&Part::Last(TAIL)), None).await {
                 Ok(response) => response,
                 Err(why) => {
                     last = why;
@@ -456,17 +514,18 @@ impl Server {
         &self,
         key: &str,
         url: &RemoteUrl,
+        blob: Option<String>,
         options: &OpenOptions,
     ) -> Result<Rc<Image>, String> {
         let entry = self.cache.entry(key).map_err(|e| reasons(&e))?;
         let entry = entry.ok_or_else(|| format!("{url}: the image was removed from the cache"))?;
         if let Some(image) = self.known(&entry) {
-            image.set_url(url);
+            image.set_url(url, blob);
             image.set_options(options.clone());
             return Ok(image);
         }
         let (origin, line) = (Rc::clone(&self.origin), Rc::clone(&self.line));
-        let opened = Image::open(entry, url.clone(), origin, line, options.clone());
+        let opened = Image::open(entry, url.clone(), blob, origin, line, options.clone());
         let image = opened.map_err(|e| format!("{url}: {e}"))?;
         self.images
             .borrow_mut()
@@ -502,9 +561,25 @@ impl Server {
                 }
                 Ok(image)
             }
-            None => self.image(key, &url, &entry.about.options),
+            None => self.image(key, &url, entry.about.blob, &entry.about.options),
         }
     }
+}
+
+/// Asks until there is an answer, a few times.
+async fn several<T, F: Future<Output = Result<T, Refusal>>>(
+    ask: impl Fn() -> F,
+) -> Result<T, Refusal> {
+    let mut pause = Duration::from_millis(200);
+    for _ in 1..TRIES {
+        match ask().await {
+            Err(Refusal::Later(_)) => {}
+            answer => return answer,
+        }
+        sleep(pause).await;
+        pause *= 2;
+    }
+    ask().await
 }
 
 /// The last bytes of a file, and the answer in which they follow.
@@ -571,7 +646,7 @@ async fn send(write: &mut OwnedWriteHalf, tell: &Tell) -> io::Result<()> {
 }
 
 /// Reads a line. What has come of it stays in `line` if this is dropped.
-async fn read_line(
+pub async fn read_line(
     read: &mut (impl tokio::io::AsyncBufRead + Unpin),
     line: &mut Vec<u8>,
 ) -> io::Result<usize> {

@@ -1,6 +1,7 @@
 //! Starts from images on a web server, whatever the server and the network do. Each row of "Images on the network" in
 //! docs/reliability.md names its test. They mount images, so they need root.
 
+mod registry;
 mod support;
 mod ways;
 

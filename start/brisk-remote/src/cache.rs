@@ -9,7 +9,7 @@
 //! remote/images/KEY/image  the bytes that have arrived, in a sparse file
 //! remote/images/KEY/map    which of them have: a bit for each 4096 bytes. Gone when all have. Without a root hash, checksums follow
 //! remote/images/KEY/about  where they come from, and what that has cost (JSON)
-//! remote/images/KEY/remote, remote.minisig   what its publisher says of it
+//! remote/images/KEY/remote, remote.minisig, manifest   what its publisher says of it
 //! ```
 //!
 //! A key is `root-` and a root hash that the user has named or a trusted key has signed; else `url-` and a digest of the URL and of
@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hex::sha256_of;
 use crate::presence::Presence;
-use crate::protocol::OpenOptions;
+use crate::protocol::{OpenOptions, Resolved};
 use crate::remote_url::RemoteUrl;
 
 /// For so many seconds a server is believed that it has nothing at a URL.
@@ -72,6 +72,9 @@ pub struct About {
     pub sha256: Option<String>,
     /// `ETag` or `Last-Modified` of the file.
     pub validator: Option<String>,
+    /// The digest of the blob that it is in the registry of `url`, with `sha256:`.
+    #[serde(default)]
+    pub blob: Option<String>,
     /// Whether all of it is there, and has the digest that it should.
     pub is_complete: bool,
     /// Whether the server has said since that it is another file. Before it is used again, the server is asked what it has.
@@ -254,6 +257,17 @@ impl RemoteCache {
         write_whole(&self.newer(url), b"")
     }
 
+    /// Whether a registry has not led to this host for tokens before. This remembers it.
+    pub fn is_first_realm(&self, registry: &str, realm: &str) -> bool {
+        let name = sha256_of(&[registry.as_bytes(), realm.as_bytes()]);
+        let path = self.path.join("names").join(format!("{name}.realm"));
+        let made = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(path);
+        made.is_ok()
+    }
+
     /// Whether the server had a newer image, as of the last [`note_newer`](Self::note_newer). This forgets it.
     pub fn takes_newer(&self, url: &RemoteUrl) -> bool {
         fs::remove_file(self.newer(url)).is_ok()
@@ -389,7 +403,7 @@ impl Entry {
     fn remove_files(&self) -> io::Result<()> {
         // Whoever looks for it finds all of it or nothing.
         fs::remove_file(self.path.join("about"))?;
-        for file in ["map", "remote", "remote.minisig", "image"] {
+        for file in ["map", "remote", "remote.minisig", "manifest", "image"] {
             match fs::remove_file(self.path.join(file)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
@@ -412,14 +426,19 @@ impl Entry {
         Ok(about.is_some_and(|about| about.is_complete))
     }
 
-    /// What the publisher says of it, and the signature.
+    /// What the publisher says of it.
     ///
     /// # Errors
     ///
     /// `Io`.
-    pub fn described(&self) -> Result<(Option<String>, Option<String>)> {
+    pub fn described(&self) -> Result<Resolved> {
         let read = |name| read_small(&self.path.join(name));
-        Ok((read("remote")?, read("remote.minisig")?))
+        Ok(Resolved {
+            descriptor: read("remote")?,
+            signature: read("remote.minisig")?,
+            manifest: read("manifest")?,
+            ..Resolved::default()
+        })
     }
 
     /// Keeps what the publisher says.
@@ -427,12 +446,17 @@ impl Entry {
     /// # Errors
     ///
     /// `Io`.
-    pub fn describe(&self, descriptor: &str, signature: Option<&str>) -> Result<()> {
-        write_whole(&self.path.join("remote"), descriptor.as_bytes())?;
-        match signature {
-            Some(signature) => write_whole(&self.path.join("remote.minisig"), signature.as_bytes()),
-            None => Ok(()),
+    pub fn describe(&self, resolved: &Resolved) -> Result<()> {
+        for (name, text) in [
+            ("remote", &resolved.descriptor),
+            ("remote.minisig", &resolved.signature),
+            ("manifest", &resolved.manifest),
+        ] {
+            if let Some(text) = text {
+                write_whole(&self.path.join(name), text.as_bytes())?;
+            }
         }
+        Ok(())
     }
 
     /// Writes what is known of it.
@@ -500,7 +524,7 @@ pub fn key_of_root(root: &str) -> String {
 pub fn key_of_url(url: &RemoteUrl, is: &str) -> String {
     format!(
         "url-{}",
-        sha256_of(&[url.as_str().as_bytes(), is.as_bytes()])
+        sha256_of(&[url.place().as_bytes(), is.as_bytes()])
     )
 }
 

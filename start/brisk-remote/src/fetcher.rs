@@ -17,7 +17,7 @@ use crate::arriving::Arriving;
 use crate::cache::RemoteCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::protocol::{
-    Ask, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line, write_line,
+    Ask, Credential, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line, write_line,
 };
 use crate::remote_url::RemoteUrl;
 
@@ -36,12 +36,16 @@ const CHECK: Duration = Duration::from_secs(24 * 3600);
 /// How often in a row another fetcher is asked because one has ended.
 const TRIES: u32 = 3;
 
+/// What the user has for a registry. None: nothing.
+pub type Login = fn(&str) -> Result<Option<Credential>>;
+
 /// Where a fetcher is, or can be started.
 #[derive(Debug, Clone)]
 pub struct FetcherPlace {
     cache: Arc<RemoteCache>,
     /// What to start if none runs.
     program: PathBuf,
+    login: Login,
 }
 
 /// A connection to the fetcher.
@@ -65,7 +69,14 @@ impl FetcherPlace {
         Self {
             cache,
             program: program.to_owned(),
+            login: |_| Ok(None),
         }
+    }
+
+    /// Asks `login` what the user has for a registry that wants to know.
+    #[must_use]
+    pub fn login(self, login: Login) -> Self {
+        Self { login, ..self }
     }
 
     /// What to start if none runs.
@@ -310,8 +321,28 @@ impl Fetcher {
         write_line(&mut self.out, ask).map_err(|e| Error::io("reach brisk-fetch", e))
     }
 
-    /// Asks what may be asked twice. If the fetcher ends before it answers, the next one is asked.
+    /// Asks what may be asked twice. Who wants to know who asks is told, and asked again.
     fn ask(&mut self, ask: &Ask, at_most: Duration) -> Result<Tell> {
+        for _ in 0..TRIES {
+            match self.ask_once(ask, at_most)? {
+                Tell::Login { registry } => {
+                    let credential = (self.place.login)(&registry)?;
+                    self.send(&Ask::Login {
+                        registry,
+                        credential,
+                    })?;
+                }
+                tell => return Ok(tell),
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Fetcher,
+            "brisk-fetch asks again and again who the user is",
+        ))
+    }
+
+    /// Asks. If the fetcher ends before it answers, the next one is asked.
+    fn ask_once(&mut self, ask: &Ask, at_most: Duration) -> Result<Tell> {
         let mut tries = 0;
         let tell = loop {
             let asked = write_line(&mut self.out, ask).and_then(|()| self.lines.next(at_most));

@@ -1,9 +1,9 @@
 /*!
-Reads images that lie on a web server, while they arrive.
+Reads images that lie on a web server or in a registry, while they arrive.
 
 The central type is [`Arriving`], a file of which a part is there: a sparse file and a map. [`WaitingImage`] reads it and waits for
 what is absent, [`ParkingImage`] reads it and says what is absent. [`RemoteCache`] is the directory of such files, and [`Fetcher`] is
-the connection to `brisk-fetch`, the only process with sockets. [`Schedule`] decides what that asks for next, and is a plain value.
+the connection to `brisk-fetch`, the only process with sockets. [`Schedule`] decides what that asks for next, and is a plain value. [`Artifact`] is an image in a registry.
 
 # Example
 
@@ -45,29 +45,38 @@ vouches for it: compare it with a hash tree (`brisk_image::verity`).
 struct Readme;
 
 mod arriving;
+mod artifact;
 mod cache;
 mod descriptor;
 mod error;
 mod fetcher;
 mod hex;
+mod job;
 mod parking_image;
 mod presence;
 mod protocol;
+mod registry_name;
 mod remote_url;
 mod schedule;
 mod waiting_image;
 
 pub use arriving::{Absent, Arriving};
+pub use artifact::{
+    Artifact, Content, EMPTY_CONFIG, Index, MOST_MANIFEST, Manifest, Platform, media_type,
+};
 pub use cache::{About, Counts, Entry, RemoteCache, key_of_root, key_of_url, now, open_own};
 pub use descriptor::{Descriptor, MOST_DESCRIPTOR};
 pub use error::{Error, ErrorKind, Result};
-pub use fetcher::{Fetcher, FetcherPlace, Lines, SOCKET, attach, connect};
+pub use fetcher::{Fetcher, FetcherPlace, Lines, Login, SOCKET, attach, connect};
 pub use hex::{digits, is_digest};
+pub use job::{Done, JOB, Job};
 pub use parking_image::{Arrival, Arrivals, ParkingImage};
 pub use presence::{MOST_IMAGE, Presence, UNIT};
 pub use protocol::{
-    Ask, Background, MOST_LINE, OpenOptions, Opened, Resolved, Tell, WAIT, parse_line, write_line,
+    Ask, Background, Credential, Download, MOST_LINE, OpenOptions, Opened, Resolved, Tell, Upload,
+    WAIT, parse_line, write_line,
 };
+pub use registry_name::{RegistryName, is_sha256};
 pub use remote_url::RemoteUrl;
 pub use schedule::{Class, Request, Schedule};
 pub use waiting_image::WaitingImage;

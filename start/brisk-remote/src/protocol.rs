@@ -1,5 +1,6 @@
 //! What the fetcher and the processes that read say to each other: a line of JSON for each message, over a local socket.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::ops::Range;
 
@@ -59,6 +60,53 @@ pub struct Resolved {
     pub signature: Option<String>,
     /// Why the server was not asked, if this is what it said earlier.
     pub stale: Option<String>,
+    /// The manifest in a registry, as it was sent. What else is said here is in it.
+    #[serde(default)]
+    pub manifest: Option<String>,
+    /// The host that gives tokens for the registry, if that is another one.
+    #[serde(default)]
+    pub realm: Option<String>,
+}
+
+/// What a user proves to a registry with.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credential {
+    /// The user. None: the secret is an identity token, for which the host that gives tokens gives one.
+    pub user: Option<String>,
+    /// The password or the token.
+    pub secret: String,
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credential")
+    }
+}
+
+/// A layer or an index of files that goes to a registry with the bytes of standard input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upload {
+    /// The name in the registry.
+    pub url: String,
+    /// The digest of the file, with `sha256:`.
+    pub digest: String,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// The text of the config.
+    pub config: String,
+    /// The text of the manifest.
+    pub manifest: String,
+}
+
+/// A container image that is to be fetched into a directory, which becomes an OCI layout.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Download {
+    /// The name in the registry.
+    pub url: String,
+    /// The platform, as `linux/arm64/v8`.
+    pub platform: String,
+    /// The most bytes that config and layers may have together, as they are sent.
+    pub most: u64,
 }
 
 /// An image that can be read.
@@ -122,6 +170,17 @@ pub enum Ask {
         /// The byte behind the last.
         end: u64,
     },
+    /// What the user has for this registry. There is no answer.
+    Login {
+        /// Its host, as [`Tell::Login`] names it.
+        registry: String,
+        /// None if the user has nothing.
+        credential: Option<Credential>,
+    },
+    /// Sends a file to a registry. Only [`Job`](crate::Job) asks this.
+    Push(Upload),
+    /// Fetches a container image. Only [`Job`](crate::Job) asks this.
+    Pull(Download),
     /// Is the image of this URL still the newest? Nobody waits for the answer.
     Refresh {
         /// The URL.
@@ -155,6 +214,23 @@ pub enum Tell {
     },
     /// All of an image is there, and is what it should be.
     Whole,
+    /// A registry wants to know who asks. Send what the user has, and ask again.
+    Login {
+        /// Its host.
+        registry: String,
+    },
+    /// So many bytes more were sent or fetched.
+    Moved {
+        /// Their number.
+        bytes: u64,
+    },
+    /// It is done.
+    Done {
+        /// The digest of the manifest, with `sha256:`.
+        digest: String,
+        /// The host that gives tokens for the registry, if that is another one.
+        realm: Option<String>,
+    },
     /// What was asked is not done.
     Refused {
         /// Why, and what to do.

@@ -4,10 +4,13 @@ use std::net::IpAddr;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hex::{is_digest, sha256_of};
+use crate::registry_name::RegistryName;
 
 /// The URL of an image, with what its writer knows of the image.
 ///
-/// 1. `text` starts with `http://` or `https://` and a host. It has no user, no fragment, no spaces and no control characters.
+/// 1. `text` starts with `http://`, `https://`, `oci://` or `oci+http://` and a host. It has no user, no fragment, no spaces and no
+///    control characters.
+/// 2. After `oci://` and `oci+http://` it is what [`RegistryName`] writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteUrl {
     text: String,
@@ -44,8 +47,10 @@ impl RemoteUrl {
         };
         let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
         let scheme = scheme.to_ascii_lowercase();
-        if !matches!(&*scheme, "http" | "https") {
-            return Err(wrong("brisk reads images by https:// and http:// only"));
+        if !matches!(&*scheme, "http" | "https" | "oci" | "oras" | "oci+http") {
+            return Err(wrong(
+                "brisk reads images by https://, http:// and oci:// only",
+            ));
         }
         if text.bytes().any(|b| b <= b' ' || b == 0x7f) {
             return Err(wrong(
@@ -80,10 +85,13 @@ impl RemoteUrl {
                 }
             },
         };
-        Ok(Self {
-            text: format!("{scheme}://{rest}"),
-            pin,
-        })
+        let text = match &*scheme {
+            "http" | "https" => format!("{scheme}://{rest}"),
+            _ => RegistryName::parse(&scheme, rest)
+                .map_err(|why| wrong(&why))?
+                .to_string(),
+        };
+        Ok(Self { text, pin })
     }
 
     /// The URL, without the root hash.
@@ -94,6 +102,28 @@ impl RemoteUrl {
     /// The root hash of the image, if the URL names it.
     pub fn pin(&self) -> Option<&str> {
         self.pin.as_deref()
+    }
+
+    /// Which registry the image is in, and what it is called there. None for one on a web server.
+    pub fn registry(&self) -> Option<RegistryName> {
+        let (scheme, rest) = self.text.split_once("://")?;
+        match scheme {
+            "oci" | "oci+http" => RegistryName::parse(scheme, rest).ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether the URL names one image for ever.
+    pub fn is_fixed(&self) -> bool {
+        self.pin.is_some() || self.registry().is_some_and(|name| name.digest().is_some())
+    }
+
+    /// What an image has in common with others that only the digest tells from it: the URL, without a tag or digest.
+    pub(crate) fn place(&self) -> String {
+        match self.registry() {
+            Some(name) => name.repository(),
+            None => self.text.clone(),
+        }
     }
 
     /// The URL of a file beside the image. What asks the server something (`?`) stays behind the name.
@@ -124,12 +154,13 @@ impl RemoteUrl {
     /// Whether somebody between here and the server can read and change what it sends: it is plain HTTP, and the host is not
     /// this machine.
     pub fn is_exposed(&self) -> bool {
-        let host = self.host();
-        let is_near = host.eq_ignore_ascii_case("localhost")
-            || host
-                .parse()
-                .is_ok_and(|address: IpAddr| address.is_loopback());
-        self.text.starts_with("http:") && !is_near
+        let is_plain = self.text.starts_with("http:") || self.text.starts_with("oci+http:");
+        is_plain && !self.is_near()
+    }
+
+    /// Whether the host is this machine.
+    pub fn is_near(&self) -> bool {
+        is_loopback(self.host())
     }
 
     /// A name for a file about this URL.
@@ -142,6 +173,15 @@ impl fmt::Display for RemoteUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// Whether a host, which has no port, is this machine by its name.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost")
+        || address
+            .parse()
+            .is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 /// A name from outside, for a message.
@@ -194,6 +234,9 @@ mod tests {
             ("https://a.example/a", false),
             ("http://a.example/a", true),
             ("http://127.0.0.1.a.example/a", true),
+            ("oci://a.example/a", false),
+            ("oci+http://a.example/a", true),
+            ("oci+http://[::1]:5000/a", false),
         ] {
             assert_eq!(
                 RemoteUrl::parse(url).expect("a URL").is_exposed(),
@@ -208,7 +251,7 @@ mod tests {
         for (url, message) in [
             (
                 "ftp://a/b",
-                "ftp://a/b: brisk reads images by https:// and http:// only",
+                "ftp://a/b: brisk reads images by https://, http:// and oci:// only",
             ),
             ("https:///b", "https:///b: the URL names no host"),
             (

@@ -47,6 +47,8 @@ pub enum Verb {
     Sign(verbs::sign::Args),
     /// Writes what a web server needs, so that others can start programs from an image.
     Publish(verbs::publish::Args),
+    /// Puts an image into a registry, so that others can start programs from it.
+    Push(verbs::push::Args),
     /// Makes a hot pack, the pages that a launch asks for, beside a directory or an image.
     Hot(verbs::hot::Args),
     /// Shows, checks, merges and compares profiles, which say what a launch asks for.

@@ -17,8 +17,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use crate::verbs::{
-    auto, cache, diff, doctor, extract, hot, info, ls, pack, profile, publish, remote, replay,
-    stat, verify, verity, warm,
+    auto, cache, diff, doctor, extract, hot, info, ls, pack, profile, publish, push, remote,
+    replay, stat, verify, verity, warm,
 };
 
 /// What each verb prints.
@@ -27,6 +27,7 @@ fn types() -> Vec<(&'static str, Value)> {
         ("pack and repack", schema::<pack::PackJson<'_>>()),
         ("verity", schema::<verity::VerityJson<'_>>()),
         ("publish", schema::<publish::PublishJson<'_>>()),
+        ("push", schema::<push::PushJson<'_>>()),
         ("ls", schema::<ls::EntryJson<'_>>()),
         ("extract", schema::<extract::ExtractJson<'_>>()),
         ("info", schema::<info::InfoJson<'_>>()),

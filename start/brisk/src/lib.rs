@@ -56,6 +56,7 @@ mod progress;
 mod published_image;
 mod readiness;
 mod recorded_place;
+mod registry_login;
 mod remote_images;
 mod remote_trust;
 mod run_arguments;
@@ -157,6 +158,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Verity(args) => verbs::verity::run(&args),
         Verb::Sign(args) => verbs::sign::run(&args),
         Verb::Publish(args) => verbs::publish::run(&args),
+        Verb::Push(args) => verbs::push::run(&args),
         Verb::Hot(args) => verbs::hot::run(&args),
         Verb::Profile(args) => verbs::profile::run(&args),
         Verb::Verify(args) => verbs::verify::run(&args),

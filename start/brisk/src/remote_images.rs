@@ -21,6 +21,7 @@ use brisk_terminal::names::shown;
 use brisk_terminal::size::parse_size;
 
 use crate::launcher::beside;
+use crate::registry_login::login;
 use crate::remote_trust::{Trust, judge};
 use crate::trusted_keys::TrustedKeys;
 
@@ -196,8 +197,11 @@ impl RemoteArgs {
         else {
             return Ok(None);
         };
-        let beside = RemoteUrl::parse(&opened.entry.about.url)?.beside(".hot");
-        let beside = RemoteUrl::parse(&beside)?;
+        let url = RemoteUrl::parse(&opened.entry.about.url)?;
+        if url.registry().is_some() {
+            return Ok(None);
+        }
+        let beside = RemoteUrl::parse(&url.beside(".hot"))?;
         // A start of what is here needs no network, and one of another image no three round trips each time to hear that there is no
         // pack. What is not there is no fault.
         let is_absent = !self.refresh && place()?.cache().is_absent(&beside, now());
@@ -300,12 +304,13 @@ impl RemoteArgs {
         background: Option<Background>,
         anew: bool,
     ) -> anyhow::Result<Entry> {
-        if trusted.is_none() {
+        // What a manifest says is known only when it is here.
+        if trusted.is_none() && url.registry().is_none_or(|name| name.digest().is_none()) {
             // Before anybody is asked over a network that can be read.
             judge(url, &Resolved::default(), None, 0, self.insecure)?;
         }
         let cache = place.cache();
-        let is_newer = url.pin().is_none() && cache.takes_newer(url);
+        let is_newer = !url.is_fixed() && cache.takes_newer(url);
         let known = cache.known(url)?;
         let anew = anew || known.as_ref().is_some_and(|entry| entry.about.is_doubted);
         let asks = self.refresh || is_newer || anew;
@@ -321,6 +326,7 @@ impl RemoteArgs {
                     true => Resolved::default(),
                     false => fetcher.resolve(url, asks)?,
                 };
+                name_realm(url, &resolved, cache);
                 let trust = self.trust(url, &resolved, trusted, cache)?;
                 Ok((fetcher, resolved, trust))
             });
@@ -371,12 +377,7 @@ impl RemoteArgs {
         entry: &Entry,
         background: Option<Background>,
     ) -> anyhow::Result<Option<Entry>> {
-        let (descriptor, signature) = entry.described()?;
-        let resolved = Resolved {
-            descriptor,
-            signature,
-            stale: None,
-        };
+        let resolved = entry.described()?;
         let cache = place.cache();
         let Trust { root, .. } = self.trust(url, &resolved, trusted, cache)?;
         if root.is_some() && root != entry.about.root {
@@ -384,7 +385,7 @@ impl RemoteArgs {
         }
         let mut entry = entry.clone();
         if entry.about.is_complete {
-            let asks = url.pin().is_none() && asks_again(entry.about.asked, now());
+            let asks = !url.is_fixed() && asks_again(entry.about.asked, now());
             entry.about.used = now();
             if asks {
                 entry.about.asked = now();
@@ -417,7 +418,20 @@ pub fn local_name(path: &Path) -> PathBuf {
 fn place() -> anyhow::Result<FetcherPlace> {
     let cache = Arc::new(RemoteCache::of_user()?);
     let program = beside(FETCH).context("cannot find brisk's own file")?;
-    Ok(FetcherPlace::new(cache, &program))
+    Ok(FetcherPlace::new(cache, &program).login(login))
+}
+
+/// Says once which other host gives tokens for a registry.
+fn name_realm(url: &RemoteUrl, resolved: &Resolved, cache: &RemoteCache) {
+    if let (Some(name), Some(realm)) = (url.registry(), &resolved.realm)
+        && cache.is_first_realm(name.host(), realm)
+    {
+        warn(&format!(
+            "{} takes tokens of {}, which has seen your credentials if you have some",
+            shown(name.host()),
+            shown(realm)
+        ));
+    }
 }
 
 /// Opens what is here of an image, and waits for what is not.
@@ -429,7 +443,7 @@ fn open_entry(
 ) -> anyhow::Result<(Image, Arc<WaitingImage>)> {
     let arriving = Arc::new(Arriving::open(entry)?);
     let source = Arc::new(WaitingImage::new(arriving, place.clone(), tell_wait));
-    let (text, _) = entry.described()?;
+    let text = entry.described()?.descriptor;
     let described = text.and_then(|text| Descriptor::parse(&text).ok());
     let root = entry.about.root.as_deref();
     let root = root.map(str::parse::<RootHash>).transpose()?;

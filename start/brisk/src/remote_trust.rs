@@ -1,14 +1,16 @@
 //! Who vouches for an image on the network.
 //!
 //! 1. A root hash in the URL decides alone: it names one image, whoever sends it. What the server says of the image must agree.
-//! 2. Where keys are asked for, one of them must have signed what is said of the image: its name, a serial number that is not
+//! 2. So does the digest of a manifest in a registry, if that manifest names a root hash.
+//! 3. Where keys are asked for, one of them must have signed what is said of the image: its name, a serial number that is not
 //!    smaller than an earlier one, and its root hash.
-//! 3. Else the server vouches for what it sends, if nobody on the way can change that: by https, or on this machine. By
+//! 4. Else the server vouches for what it sends, if nobody on the way can change that: by https, or on this machine. By
 //!    `--insecure` also where somebody can.
 
 use anyhow::{Context, bail, ensure};
-use brisk_remote::{Descriptor, RemoteUrl, Resolved};
+use brisk_remote::{Artifact, Descriptor, RemoteUrl, Resolved, digits};
 use brisk_terminal::names::shown;
+use sha2::{Digest, Sha256};
 
 use crate::trusted_keys::{SignedText, TrustedKeys};
 
@@ -42,6 +44,12 @@ pub fn judge(
     if let Some(keys) = trusted {
         return by_key(url, resolved, keys, largest_serial);
     }
+    if let Some(root) = root_by_digest(url, resolved) {
+        return Ok(Trust {
+            root: Some(root),
+            serial: None,
+        });
+    }
     ensure!(
         insecure || !url.is_exposed(),
         "{}: nobody vouches for an image by plain http, which anybody on the way can change; name its root hash ({}#sha256=HASH), or \
@@ -55,19 +63,44 @@ pub fn judge(
     })
 }
 
+/// The root hash that the manifest names whose digest is in the URL. What the registry says of that is not believed.
+fn root_by_digest(url: &RemoteUrl, resolved: &Resolved) -> Option<String> {
+    let (name, text) = (url.registry()?, resolved.manifest.as_deref()?);
+    let found = format!("sha256:{}", digits(&Sha256::digest(text)));
+    let artifact = Artifact::parse(text)
+        .ok()
+        .filter(|_| name.digest() == Some(&*found))?;
+    Descriptor::parse(&artifact.descriptor?).ok()?.root_hash
+}
+
+/// Where it is said what the publisher says of an image, and where its signature is.
+fn places(url: &RemoteUrl) -> (String, String) {
+    let image = shown(url.as_str());
+    match url.registry() {
+        Some(_) => (
+            format!("{image} (its manifest)"),
+            format!("{image} (the signature in its manifest)"),
+        ),
+        None => {
+            let beside = |suffix| shown(url.beside(suffix)).to_string();
+            (beside(".remote"), beside(".remote.minisig"))
+        }
+    }
+}
+
 fn by_pin(url: &RemoteUrl, resolved: &Resolved, pin: &str) -> anyhow::Result<Trust> {
     match found(resolved).map(|descriptor| descriptor.root_hash) {
         Some(Some(root)) if root != pin => bail!(
             "{}: the URL names the root hash {pin}, and {} says {root}: the image was replaced, or the hash is that of another one; \
              get both anew from the publisher",
             shown(url.as_str()),
-            shown(url.beside(".remote"))
+            places(url).0
         ),
         Some(None) => bail!(
             "{}: the URL names the root hash {pin}, and {} says that the image has no hash tree; ask the publisher to publish it \
              with brisk publish",
             shown(url.as_str()),
-            shown(url.beside(".remote"))
+            places(url).0
         ),
         _ => Ok(Trust {
             root: Some(pin.to_owned()),
@@ -83,15 +116,16 @@ fn by_key(
     largest_serial: u64,
 ) -> anyhow::Result<Trust> {
     let image = shown(url.as_str());
-    let (name, name_of_signature) = (
-        shown(url.beside(".remote")),
-        shown(url.beside(".remote.minisig")),
-    );
+    let (name, name_of_signature) = places(url);
+    let asked = match url.registry() {
+        Some(_) => "push it with brisk push --key",
+        None => "publish it with brisk publish --key",
+    };
     keys.check_any(&image)?;
     let (Some(text), Some(signature)) = (&resolved.descriptor, &resolved.signature) else {
         bail!(
             "{image}: the image is not signed: expected what is said of it and its signature in {name} and {name_of_signature}; ask the \
-             publisher to publish it with brisk publish --key"
+             publisher to {asked}"
         );
     };
     keys.check(&SignedText {
@@ -101,16 +135,26 @@ fn by_key(
         name_of_signature: &name_of_signature,
     })?;
     let signed = Descriptor::parse(text).with_context(|| format!("{name}: cannot use it"))?;
+    let wanted = match url.registry() {
+        Some(name) => name.signed_name(),
+        None => url.file_name().to_owned(),
+    };
+    // A digest stands for any tag.
+    let is_fixed = url.registry().is_some_and(|name| name.digest().is_some());
+    let signed_name = match is_fixed {
+        true => signed.name.split(':').next().unwrap_or(""),
+        false => &signed.name,
+    };
     ensure!(
-        signed.name == url.file_name(),
+        signed_name == wanted,
         "{image}: the key has signed an image of the name {}, and the URL ends with {}; use the URL that the publisher names",
         shown(&signed.name),
-        shown(url.file_name())
+        shown(&wanted)
     );
     let Some(root) = signed.root_hash else {
         bail!(
             "{image}: the image has no hash tree, so what arrives cannot be compared with what was signed; ask the publisher to \
-             publish it with brisk publish --key"
+             {asked}"
         );
     };
     ensure!(

@@ -133,7 +133,12 @@ fn tests_below(directory: &Path) -> String {
 #[test]
 fn a_test_compares_each_section() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let tests = ["start/brisk", "keep/brisk-db", "start/brisk-lab"];
+    let tests = [
+        "start/brisk",
+        "start/brisk-fetch",
+        "keep/brisk-db",
+        "start/brisk-lab",
+    ];
     let tests = tests.map(|name| tests_below(&crates.join(name).join("tests")));
     let headings = documented::sections().into_keys();
     let headings = headings.filter(|heading| heading != documented::OF_LABS);

@@ -198,7 +198,7 @@ impl OpenRemote {
 
 /// What the publisher says of an image. What cannot be read says nothing.
 fn described(entry: &Entry) -> Option<Descriptor> {
-    let (text, _) = entry.described().ok()?;
+    let text = entry.described().ok()?.descriptor;
     Descriptor::parse(&text?).ok()
 }
 

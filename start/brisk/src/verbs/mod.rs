@@ -15,6 +15,7 @@ pub mod mount;
 pub mod pack;
 pub mod profile;
 pub mod publish;
+pub mod push;
 pub mod remote;
 pub mod repack;
 pub mod replay;

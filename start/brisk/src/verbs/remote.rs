@@ -226,7 +226,7 @@ fn vouched(entry: &Entry) -> (&'static str, &'static str) {
         ("nothing", "nobody: it came by plain http")
     } else if about.root.is_some() {
         ("server_hash_tree", "the server, by its hash tree")
-    } else if about.url.starts_with("https:") {
+    } else if url.is_some_and(|url| !url.is_near() || about.url.starts_with("https:")) {
         ("server", "the server, by https")
     } else {
         ("this_machine", "a server on this machine")

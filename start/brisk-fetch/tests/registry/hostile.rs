@@ -1,0 +1,442 @@
+//! A registry that does what a test says, and who gives its tokens.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use data_encoding::BASE64;
+
+use super::manifest;
+use crate::support::{Manner, Place, Server, contents, text};
+
+/// What it was asked for: method and path, and who asked.
+type Asked = (String, Option<String>);
+
+/// A registry that wants tokens.
+struct Registry {
+    host: String,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// What a GET of a path gets, with its type.
+    files: Mutex<HashMap<String, (String, Vec<u8>)>>,
+    state: Mutex<State>,
+    asked: Mutex<Vec<Asked>>,
+}
+
+#[derive(Default)]
+struct State {
+    host: String,
+    /// The token that is good now. An earlier one is no more.
+    token: u32,
+    /// Where tokens come from, if not from here.
+    realm: Option<String>,
+    /// Where blobs are, if not here.
+    moved: Option<String>,
+    /// How requests for parts are answered.
+    manner: Option<u16>,
+    /// Who gets a token. None: everybody.
+    user: Option<String>,
+}
+
+impl Registry {
+    /// Has `www/app.img` of the place as `app:1`.
+    fn start(place: &Place) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address: SocketAddr = listener.local_addr().expect("an address");
+        let shared = Arc::new(Shared::default());
+        shared.state.lock().expect("alive").host = address.to_string();
+        let server = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let server = Arc::clone(&server);
+                // A client that has gone is no fault.
+                thread::spawn(move || server.answer(stream).ok());
+            }
+        });
+        let registry = Self {
+            host: address.to_string(),
+            shared,
+        };
+        place.publish();
+        let text = manifest(place, "app:1");
+        let kind = "application/vnd.oci.image.manifest.v1+json";
+        registry.put("/v2/app/manifests/1", kind, text.as_bytes());
+        let image = fs::read(place.path("www/app.img")).expect("published");
+        let artifact = brisk_remote::Artifact::parse(&text).expect("it is one");
+        let blob = format!("/v2/app/blobs/{}", artifact.layer.digest);
+        registry.put(&blob, "application/octet-stream", &image);
+        registry
+    }
+
+    fn put(&self, path: &str, kind: &str, bytes: &[u8]) {
+        let mut files = self.shared.files.lock().expect("alive");
+        files.insert(path.to_owned(), (kind.to_owned(), bytes.to_vec()));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.shared.state.lock().expect("alive"));
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        self.shared.asked.lock().expect("alive").clone()
+    }
+
+    fn url(&self) -> String {
+        format!("oci://{}/app:1", self.host)
+    }
+
+    /// Somebody who has logged in there as alice.
+    fn alice(&self) -> Place {
+        let place = Place::new();
+        let secret = BASE64.encode(b"alice:sesame");
+        let auths = format!(
+            "{{\"auths\":{{\"{}\":{{\"auth\":\"{secret}\"}}}}}}",
+            self.host
+        );
+        fs::create_dir(place.path("home/.docker")).expect("room");
+        fs::write(place.path("home/.docker/config.json"), auths).expect("room");
+        place
+    }
+}
+
+fn alice() -> Option<String> {
+    Some(format!("Basic {}", BASE64.encode(b"alice:sesame")))
+}
+
+impl Shared {
+    fn answer(&self, stream: TcpStream) -> std::io::Result<()> {
+        let mut lines = BufReader::new(stream);
+        loop {
+            let mut line = String::new();
+            if lines.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            let request = line.trim_end().trim_end_matches(" HTTP/1.1").to_owned();
+            let mut fields = HashMap::new();
+            loop {
+                line.clear();
+                lines.read_line(&mut line)?;
+                let Some((name, value)) = line.trim_end().split_once(": ") else {
+                    break;
+                };
+                fields.insert(name.to_ascii_lowercase(), value.to_owned());
+            }
+            let len = fields
+                .get("content-length")
+                .and_then(|len| len.parse().ok());
+            let mut body = vec![0; len.unwrap_or(0)];
+            lines.read_exact(&mut body)?;
+            let who = fields.get("authorization").cloned();
+            let asked = (request.clone(), who.clone());
+            self.asked.lock().expect("alive").push(asked);
+            let range = fields.get("range").map(String::as_str);
+            self.reply(lines.get_mut(), &request, who, range)?;
+        }
+    }
+
+    fn reply(
+        &self,
+        stream: &mut TcpStream,
+        request: &str,
+        who: Option<String>,
+        range: Option<&str>,
+    ) -> std::io::Result<()> {
+        let nothing = "Content-Length: 0\r\n\r\n";
+        let (method, path) = request.split_once(' ').expect("a request");
+        let mut state = self.state.lock().expect("alive");
+        if path.starts_with("/token") {
+            let body = format!("{{\"token\":\"t{}\"}}", state.token);
+            return match state.user.is_none() || state.user == who {
+                true => write!(
+                    stream,
+                    "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+                    body.len()
+                ),
+                false => write!(stream, "HTTP/1.1 401 No\r\n{nothing}"),
+            };
+        }
+        if who != Some(format!("Bearer t{}", state.token)) {
+            let own = format!("http://{}/token", state.host);
+            let realm = state.realm.as_ref().unwrap_or(&own);
+            return write!(
+                stream,
+                "HTTP/1.1 401 No\r\nWWW-Authenticate: Bearer realm=\"{realm}\",service=\"s\",scope=\"repository:app:pull\"\r\n{nothing}"
+            );
+        }
+        let files = self.files.lock().expect("alive");
+        let Some((kind, bytes)) = files.get(path) else {
+            return write!(stream, "HTTP/1.1 404 No\r\n{nothing}");
+        };
+        let is_blob = path.contains("/blobs/");
+        if let Some(moved) = state.moved.as_ref().filter(|_| is_blob) {
+            return write!(
+                stream,
+                "HTTP/1.1 307 There\r\nLocation: {moved}\r\n{nothing}"
+            );
+        }
+        let range = range.filter(|_| is_blob);
+        match (state.manner, range) {
+            (Some(429), Some(_)) => {
+                state.manner = None;
+                return write!(stream, "HTTP/1.1 429 No\r\nRetry-After: 1\r\n{nothing}");
+            }
+            (Some(400), Some(_)) => return write!(stream, "HTTP/1.1 400 No\r\n{nothing}"),
+            (None, Some(range)) => {
+                let range = range
+                    .strip_prefix("bytes=")
+                    .and_then(|range| range.split_once('-'));
+                let (first, last) = range.expect("one range");
+                let first: usize = first.parse().expect("a number");
+                let last: usize = last.parse().expect("a number");
+                write!(
+                    stream,
+                    "HTTP/1.1 206 Part\r\nContent-Range: bytes {first}-{last}/{}\r\nContent-Length: {}\r\n\r\n",
+                    bytes.len(),
+                    last + 1 - first
+                )?;
+                return stream.write_all(&bytes[first..=last]);
+            }
+            _ => {}
+        }
+        write!(
+            stream,
+            "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            bytes.len()
+        )?;
+        match method {
+            "HEAD" => Ok(()),
+            _ => stream.write_all(bytes),
+        }
+    }
+}
+
+#[test]
+fn a_token_that_expires_in_the_middle_is_got_anew() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    registry.change(|state| state.user = alice());
+    let place = registry.alice();
+    let mnt = place.path("mnt");
+    place.done(&[
+        "mount",
+        &registry.url(),
+        &text(&mnt),
+        "--background",
+        "never",
+    ]);
+    // Until the mount: who it is, a token, the manifest, and parts.
+    let asked = registry.asked();
+    assert!(asked.len() <= 8, "{asked:?}");
+    for number in 1..4 {
+        registry.change(|state| state.token += 1);
+        let name = format!("data/{}", 7 * number);
+        assert!(fs::read(mnt.join(&name)).expect("it arrives") == contents(&name));
+    }
+    place.done(&["umount", &text(&mnt)]);
+    // The password goes to where tokens are only, and tokens are asked for once each.
+    for (request, who) in registry.asked() {
+        let is_basic = who.is_some_and(|who| who.starts_with("Basic"));
+        assert_eq!(is_basic, request.contains("/token"), "{request}");
+    }
+    let tokens = registry
+        .asked()
+        .into_iter()
+        .filter(|(request, _)| request.contains("/token"));
+    assert_eq!(tokens.count(), 4);
+}
+
+#[test]
+fn who_has_not_logged_in_is_told_how() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    registry.change(|state| state.user = alice());
+    let place = Place::new();
+    let message = place.fails(&["cat", &registry.url(), "etc/text"]);
+    assert!(message.contains("does not let you in to app"), "{message}");
+    assert!(message.contains("skopeo login"), "{message}");
+    // What is open to everybody needs nobody.
+    registry.change(|state| state.user = None);
+    assert!(place.done(&["cat", &registry.url(), "etc/text"]) == contents("etc/text"));
+    assert!(
+        registry
+            .asked()
+            .iter()
+            .all(|(_, who)| { who.as_ref().is_none_or(|who| who.starts_with("Bearer")) })
+    );
+}
+
+#[test]
+fn a_blob_on_another_host_is_asked_for_there_without_the_token() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    let server = Server::start(&files.path("www"));
+    registry.change(|state| {
+        state.user = alice();
+        state.moved = Some(server.url("app.img"));
+    });
+    let place = registry.alice();
+    for name in ["data/1", "data/20", "etc/text"] {
+        assert!(place.done(&["cat", &registry.url(), name]) == contents(name));
+    }
+    let parts = server.asked();
+    assert!(
+        parts.iter().all(|asked| !asked.has_credentials),
+        "{parts:?}"
+    );
+    // The registry says once where it is.
+    let asked = registry.asked();
+    let blobs = asked
+        .iter()
+        .filter(|(request, _)| request.starts_with("GET /v2/app/blobs/"));
+    assert!(blobs.count() < parts.len(), "{asked:?}");
+    // That place is there for some time only.
+    server.behave_for(Manner::Status(403, None), 1);
+    assert!(place.done(&["cat", &registry.url(), "data/33"]) == contents("data/33"));
+}
+
+#[test]
+fn a_password_goes_to_no_host_that_may_not_have_it() {
+    for (realm, said) in [
+        (
+            "http://auth.example/token",
+            "anybody on the way could read your password",
+        ),
+        (
+            "ftp://auth.example/token",
+            "anybody on the way could read your password",
+        ),
+        ("token", "that is no URL"),
+    ] {
+        let files = Place::new();
+        let registry = Registry::start(&files);
+        registry.change(|state| state.realm = Some(realm.into()));
+        let message = registry
+            .alice()
+            .fails(&["cat", &registry.url(), "etc/text"]);
+        assert!(message.contains(said), "{message}");
+    }
+}
+
+#[test]
+fn another_host_that_gives_tokens_is_named_once() {
+    let (files, others) = (Place::new(), Place::new());
+    let registry = Registry::start(&files);
+    let tokens = Registry::start(&others);
+    tokens.change(|state| state.user = alice());
+    let port = tokens.host.rsplit(':').next().expect("a port");
+    let realm = format!("http://localhost:{port}/token");
+    registry.change(|state| state.realm = Some(realm));
+    let place = registry.alice();
+    for is_first in [true, false] {
+        let output = place.output(&["cat", &registry.url(), "etc/text", "--refresh"]);
+        assert!(output.stdout == contents("etc/text"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            said.contains("takes tokens of localhost"),
+            is_first,
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_registry_without_ranges_gives_all_of_it() {
+    for manner in [200, 400, 429] {
+        let files = Place::new();
+        let registry = Registry::start(&files);
+        registry.change(|state| state.manner = Some(manner));
+        let place = Place::new();
+        for name in ["data/1", "data/30"] {
+            assert!(
+                place.done(&["cat", &registry.url(), name]) == contents(name),
+                "{manner}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_manifest_that_is_another_one_is_refused() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    let digest = format!("sha256:{}", "ab".repeat(32));
+    let text = manifest(&files, "app:1");
+    registry.put(&format!("/v2/app/manifests/{digest}"), "x", text.as_bytes());
+    let url = format!("oci://{}/app@{digest}", registry.host);
+    let message = Place::new().fails(&["cat", &url, "etc/text"]);
+    assert!(
+        message.contains("but asked for was sha256:abab"),
+        "{message}"
+    );
+}
+
+/// Its blocks are compared with the hash tree that the digest of the manifest vouches for.
+#[test]
+fn a_registry_that_sends_wrong_bytes_is_found_out() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    let text = manifest(&files, "app:1");
+    let digest = brisk_remote::Content::of(text.as_bytes(), "").digest;
+    registry.put(&format!("/v2/app/manifests/{digest}"), "x", text.as_bytes());
+    let artifact = brisk_remote::Artifact::parse(&text).expect("it is one");
+    let mut image = fs::read(files.path("www/app.img")).expect("published");
+    for byte in image.iter_mut().step_by(4096).skip(1) {
+        *byte ^= 1;
+    }
+    let blob = format!("/v2/app/blobs/{}", artifact.layer.digest);
+    registry.put(&blob, "application/octet-stream", &image);
+    let url = format!("oci://{}/app@{digest}", registry.host);
+    let place = Place::new();
+    let message = place.fails(&["cat", &url, "data/1"]);
+    assert!(message.contains("verity"), "{message}");
+}
+
+/// What SingularityCE and stacker push, and any other layer that is an image.
+#[test]
+fn what_other_programs_push_is_read() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    let of = |kinds: &[&str]| {
+        let image = fs::read(files.path("www/app.img")).expect("published");
+        let layer = |kind: &&str| {
+            let content = brisk_remote::Content::of(&image, kind);
+            serde_json::to_string(&content).expect("JSON")
+        };
+        let layers: Vec<String> = kinds.iter().map(layer).collect();
+        format!(
+            "{{\"schemaVersion\":2,\"config\":{{\"mediaType\":\"application/vnd.oci.image.config.v1+json\",\"digest\":\"sha256:{}\",\
+             \"size\":2}},\"layers\":[{}]}}",
+            "44".repeat(32),
+            layers.join(",")
+        )
+    };
+    for kind in [
+        "application/vnd.sylabs.image.layer.v1.squashfs",
+        "application/vnd.sylabs.sif.layer.v1.sif",
+        "application/vnd.stacker.image.layer.squashfs+zstd+verity",
+    ] {
+        registry.put("/v2/app/manifests/1", "x", of(&[kind]).as_bytes());
+        let place = Place::new();
+        let url = registry.url().replace("oci://", "oras://");
+        assert!(
+            place.done(&["cat", &url, "data/5"]) == contents("data/5"),
+            "{kind}"
+        );
+        place.done(&["remote", "fetch", &url, "-q"]);
+        assert!(crate::is_whole(&place), "{kind}");
+    }
+    let tar = "application/vnd.oci.image.layer.v1.tar+gzip";
+    registry.put("/v2/app/manifests/1", "x", of(&[tar, tar]).as_bytes());
+    let message = Place::new().fails(&["cat", &registry.url(), "data/5"]);
+    assert!(message.contains("brisk pack oci://"), "{message}");
+    assert!(
+        message.contains("it is an ordinary container image"),
+        "{message}"
+    );
+}

@@ -1,0 +1,111 @@
+//! Images in registries: those of Debian's docker-registry, and those of one that does what a test says.
+
+mod hostile;
+mod real;
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use brisk_remote::{Artifact, Descriptor};
+
+use crate::support::{Place, await_that, text};
+
+/// A docker-registry of its own. It ends with the test.
+struct Registry {
+    process: Child,
+    /// `HOST:PORT`.
+    host: String,
+}
+
+impl Registry {
+    /// Keeps its files in the place. With `is_closed`, only alice may use it, with the password `open sesame`.
+    fn start(place: &Place, is_closed: bool) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .expect("a port")
+            .port();
+        let host = format!("127.0.0.1:{port}");
+        let auth = match is_closed {
+            true => {
+                let users = Command::new("htpasswd")
+                    .args(["-nbB", "alice", "open sesame"])
+                    .output()
+                    .expect("apache2-utils is installed");
+                let path = place.path("users");
+                fs::write(&path, users.stdout).expect("room");
+                format!(
+                    "auth: {{htpasswd: {{realm: x, path: \"{}\"}}}}\n",
+                    text(&path)
+                )
+            }
+            false => String::new(),
+        };
+        let config = format!(
+            "version: 0.1\nlog: {{level: error, accesslog: {{disabled: true}}}}\nstorage:\n  filesystem: {{rootdirectory: \"{}\"}}\n\
+             http: {{addr: \"{host}\"}}\n{auth}",
+            text(&place.path("blobs"))
+        );
+        let path = place.path("registry.yml");
+        fs::write(&path, config).expect("room");
+        let process = Command::new("docker-registry")
+            .args(["serve", &text(&path)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("docker-registry is installed");
+        await_that("it listens", || TcpStream::connect(&host).is_ok());
+        Self { process, host }
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("oci://{}/{name}", self.host)
+    }
+
+    fn end(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The image `made.img` of some files, without a hash tree.
+fn packed(place: &Place) -> String {
+    let image = place.path("made.img");
+    pack(place, &image);
+    text(&image)
+}
+
+fn pack(place: &Place, image: &Path) {
+    let tree = place.path("tree");
+    for (name, bytes) in crate::support::files() {
+        let path = tree.join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("room");
+        fs::write(&path, bytes).expect("room");
+    }
+    place.done(&["pack", &text(&tree), "-o", &text(image), "-q"]);
+}
+
+/// What brisk prints of a push, in one piece.
+fn pushed(place: &Place, image: &str, url: &str) -> String {
+    let printed = place.done(&["push", image, url, "-q"]);
+    let printed = String::from_utf8(printed).expect("text");
+    let url = printed.trim().strip_prefix("brisk run ");
+    url.expect("a command").to_owned()
+}
+
+/// The manifest of `www/app.img`, under this name.
+fn manifest(place: &Place, name: &str) -> String {
+    let said = fs::read_to_string(place.path("www/app.img.remote")).expect("published");
+    let descriptor = Descriptor {
+        name: name.to_owned(),
+        ..Descriptor::parse(&said).expect("published")
+    };
+    Artifact::manifest(&descriptor, None, "app.img").to_text()
+}

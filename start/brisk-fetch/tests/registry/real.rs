@@ -1,0 +1,389 @@
+//! Debian's docker-registry, and skopeo for a second opinion.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use brisk_remote::{Ask, Content, Download, Index, Job, Manifest, media_type};
+use data_encoding::BASE64;
+use minisign::KeyPair;
+use serde_json::Value;
+
+use super::{Registry, packed, pushed};
+use crate::support::{Place, contents, files, text};
+
+#[test]
+fn an_image_is_pushed_and_starts_from_a_registry_and_later_without_it() {
+    let place = Place::new();
+    let mut registry = Registry::start(&place, false);
+    let image = packed(&place);
+    let url = registry.url("tools/app:1");
+    let fixed = pushed(&place, &image, &url);
+    assert!(
+        fixed.starts_with(&registry.url("tools/app@sha256:")),
+        "{fixed}"
+    );
+    let run = |url: &str, name: &str| {
+        let script = format!("cat $BRISK_TREE/{name}");
+        place.done(&["run", url, "--linger", "0", "--", "/bin/sh", "-c", &script])
+    };
+    assert_eq!(run(&url, "etc/text"), contents("etc/text"));
+    // A second opinion.
+    let raw = Command::new("skopeo")
+        .args(["inspect", "--raw", "--tls-verify=false"])
+        .arg(url.replace("oci://", "docker://"))
+        .output()
+        .expect("skopeo is installed");
+    let raw = String::from_utf8(raw.stdout).expect("JSON");
+    assert!(
+        raw.contains("\"artifactType\":\"application/vnd.brisk.image.v1\""),
+        "{raw}"
+    );
+    assert!(
+        raw.contains("\"org.opencontainers.image.title\":\"made.img\""),
+        "{raw}"
+    );
+    place.done(&["remote", "fetch", &url, "-q"]);
+    place.done(&["remote", "fetch", &fixed, "-q"]);
+    registry.end();
+    for url in [&url, &fixed] {
+        assert!(run(url, "data/7") == contents("data/7"));
+    }
+    // The digest of the manifest vouches for the root hash in it.
+    for (url, vouched) in [(&url, "server_hash_tree"), (&fixed, "root_hash")] {
+        let status = place.done(&["remote", "status", url, "--json"]);
+        let status = String::from_utf8(status).expect("JSON");
+        assert!(
+            status.contains(&format!("\"vouched_by\": \"{vouched}\"")),
+            "{status}"
+        );
+    }
+}
+
+#[test]
+fn what_is_said_of_a_push_is_documented() {
+    let place = Place::new();
+    let registry = Registry::start(&place, false);
+    let url = registry.url("app:1");
+    let [verb, json] = ["push", "--json"];
+    let image = packed(&place);
+    let printed = place.done(&[verb, &image, &url, json, "-q"]);
+    let printed: BTreeMap<String, Value> = serde_json::from_slice(&printed).expect("JSON");
+    assert_eq!(printed["url"], url);
+    let page = fs::read_to_string("../../docs/json.md").expect("the page");
+    let section = page
+        .split("## ")
+        .find(|section| section.starts_with(&format!("`{verb}`")));
+    let rows = section
+        .expect("a section")
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"));
+    let fields: BTreeSet<_> = rows.filter_map(|row| row.split('`').next()).collect();
+    assert_eq!(fields, printed.keys().map(|name| &**name).collect());
+}
+
+#[test]
+fn every_verb_that_reads_takes_a_name_in_a_registry() {
+    let place = Place::new();
+    let registry = Registry::start(&place, false);
+    let url = registry.url("app");
+    pushed(&place, &packed(&place), &url);
+    assert!(place.done(&["cat", &url, "data/3"]) == contents("data/3"));
+    assert!(String::from_utf8_lossy(&place.done(&["ls", &url, "etc"])).contains("text"));
+    place.done(&["info", &url]);
+    let mnt = text(&place.path("mnt"));
+    place.done(&["mount", &url, &mnt]);
+    assert!(fs::read(place.path("mnt/data/9")).expect("it arrives") == contents("data/9"));
+    place.done(&["umount", &mnt]);
+    let out = place.path("out");
+    place.done(&["extract", &url, &text(&out)]);
+    for (name, bytes) in files() {
+        assert!(
+            fs::read(out.join(&name)).expect("extracted") == bytes,
+            "{name}"
+        );
+    }
+    place.done(&["verify", &url]);
+    let message = place.fails(&["cat", &registry.url("other"), "x"]);
+    assert!(message.contains("has no other latest"), "{message}");
+}
+
+#[test]
+fn a_tag_that_moves_is_asked_for_anew_and_a_digest_never_is() {
+    let place = Place::new();
+    let registry = Registry::start(&place, false);
+    let (image, url) = (packed(&place), registry.url("app:1"));
+    let fixed = pushed(&place, &image, &url);
+    assert!(place.done(&["cat", &url, "etc/text"]) == contents("etc/text"));
+    fs::write(place.path("tree/etc/text"), "later").expect("room");
+    let later = text(&place.path("later.img"));
+    place.done(&["pack", &text(&place.path("tree")), "-o", &later, "-q"]);
+    pushed(&place, &later, &url);
+    // What is here starts at once.
+    assert!(place.done(&["cat", &url, "etc/text"]) == contents("etc/text"));
+    assert!(place.done(&["cat", &url, "etc/text", "--refresh"]) == b"later");
+    assert!(place.done(&["cat", &fixed, "etc/text", "--refresh"]) == contents("etc/text"));
+    // Nothing that is there is sent again.
+    let blobs = place.path("blobs/docker/registry/v2/repositories/app/_uploads");
+    pushed(&place, &image, &registry.url("app:2"));
+    let left = fs::read_dir(blobs).map_or(0, |left| left.flatten().count());
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn a_trusted_key_vouches_for_what_was_pushed_under_this_tag() {
+    let place = Place::new();
+    let registry = Registry::start(&place, false);
+    let (image, url) = (packed(&place), registry.url("app:1"));
+    pushed(&place, &image, &url);
+    let (key, trusted) = (text(&place.path("k.key")), text(&place.path("k.pub")));
+    let keys = KeyPair::generate_unencrypted_keypair().expect("random numbers");
+    let stored = keys.sk.to_box(None).expect("a key");
+    fs::write(&key, stored.into_string()).expect("room");
+    let stored = keys.pk.to_box().expect("a key");
+    fs::write(&trusted, stored.into_string()).expect("room");
+    let message = place.fails(&["cat", &url, "etc/text", "--trust", &trusted]);
+    assert!(
+        message.contains("push it with brisk push --key"),
+        "{message}"
+    );
+    let fixed = place.done(&["push", &image, &url, "--key", &key, "-q"]);
+    let fixed = String::from_utf8(fixed).expect("text");
+    let fixed = fixed.trim().trim_start_matches("brisk run ");
+    for url in [&*url, fixed] {
+        let read = place.done(&["cat", url, "etc/text", "--refresh", "--trust", &trusted]);
+        assert!(read == contents("etc/text"), "{url}");
+    }
+    // Somebody gives it another tag.
+    let copied = Command::new("skopeo")
+        .args([
+            "copy",
+            "-q",
+            "--src-tls-verify=false",
+            "--dest-tls-verify=false",
+        ])
+        .arg(url.replace("oci://", "docker://"))
+        .arg(registry.url("app:2").replace("oci://", "docker://"))
+        .status();
+    assert!(copied.expect("skopeo is installed").success());
+    let other = registry.url("app:2");
+    let message = place.fails(&["cat", &other, "etc/text", "--trust", &trusted]);
+    assert!(
+        message.contains("signed an image of the name app:1"),
+        "{message}"
+    );
+}
+
+/// Programs other than brisk have put them there.
+#[test]
+fn credentials_are_where_other_programs_put_them_and_stay_there() {
+    let place = Place::new();
+    let registry = Registry::start(&place, true);
+    let (image, url) = (packed(&place), registry.url("app:1"));
+    let message = place.fails(&["push", &image, &url, "-q"]);
+    assert!(message.contains("skopeo login"), "{message}");
+    let file = |name: &str, text: String| {
+        let path = place.path(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("room");
+        fs::write(path, text).expect("room");
+    };
+    let secret = BASE64.encode(b"alice:open sesame");
+    let auths = format!(
+        "{{\"auths\":{{\"{}\":{{\"auth\":\"{secret}\"}}}}}}",
+        registry.host
+    );
+    let wrong = auths.replace(&secret, &BASE64.encode(b"alice:no"));
+    let helper = "#!/bin/sh\nread -r host\n[ \"$host\" = HOST ] || { echo credentials not found; exit 1; }\n\
+                  echo '{\"ServerURL\":\"x\",\"Username\":\"alice\",\"Secret\":\"open sesame\"}'\n";
+    file(
+        "tools/docker-credential-mine",
+        helper.replace("HOST", &registry.host),
+    );
+    let tools = place.path("tools");
+    fs::set_permissions(
+        tools.join("docker-credential-mine"),
+        fs::Permissions::from_mode(0o755),
+    )
+    .expect("ours");
+    let path = format!("{}:{}", text(&tools), std::env::var("PATH").expect("set"));
+    file("docker/config.json", auths.clone());
+    file("auth.json", auths.clone());
+    file("wrong.json", wrong);
+    file("helper/config.json", "{\"credsStore\":\"mine\"}".into());
+    for (number, (name, value)) in [
+        ("DOCKER_CONFIG", text(&place.path("docker"))),
+        ("REGISTRY_AUTH_FILE", text(&place.path("auth.json"))),
+        ("DOCKER_CONFIG", text(&place.path("helper"))),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut user = Place::new();
+        user.variables = vec![(name, value), ("PATH", path.clone())];
+        let url = registry.url(&format!("app:{number}"));
+        pushed(&user, &image, &url);
+        assert!(
+            user.done(&["cat", &url, "etc/text"]) == contents("etc/text"),
+            "{name}"
+        );
+        assert!(
+            !has_text(&user, "sesame") && !has_text(&user, &secret),
+            "{name}"
+        );
+    }
+    // As skopeo login writes it.
+    let user = Place::new();
+    fs::create_dir(user.path("run/containers")).expect("room");
+    fs::write(user.path("run/containers/auth.json"), auths).expect("room");
+    let url = registry.url("app:0");
+    assert!(user.done(&["cat", &url, "data/4"]) == contents("data/4"));
+    let mut user = Place::new();
+    user.variables = vec![("REGISTRY_AUTH_FILE", text(&place.path("wrong.json")))];
+    let message = user.fails(&["cat", &url, "etc/text"]);
+    assert!(message.contains("does not let you in to app"), "{message}");
+}
+
+/// Whether a file that brisk has written has this text.
+fn has_text(place: &Place, wanted: &str) -> bool {
+    let found = Command::new("grep")
+        .args(["-rlF", wanted])
+        .arg(place.path("cache"))
+        .output();
+    !found.expect("grep is installed").stdout.is_empty()
+}
+
+/// A container image of two layers in a registry, by skopeo. Returns its manifest.
+fn container(place: &Place, registry: &Registry, name: &str) -> String {
+    let layout = place.path("layout");
+    let blobs = layout.join("blobs/sha256");
+    fs::create_dir_all(&blobs).expect("room");
+    let put = |bytes: &[u8], kind: &str| {
+        let content = Content::of(bytes, kind);
+        fs::write(blobs.join(&content.digest["sha256:".len()..]), bytes).expect("room");
+        content
+    };
+    let layers: Vec<Content> = ["etc", "data"]
+        .into_iter()
+        .map(|name| {
+            let tar = Command::new("tar")
+                .args(["-C", &text(&place.path("tree")), "-cf", "-", name])
+                .output();
+            put(
+                &tar.expect("tar is installed").stdout,
+                "application/vnd.oci.image.layer.v1.tar",
+            )
+        })
+        .collect();
+    let sums: Vec<&str> = layers.iter().map(|layer| &*layer.digest).collect();
+    let config = format!(
+        "{{\"architecture\":\"amd64\",\"os\":\"linux\",\"rootfs\":{{\"type\":\"layers\",\"diff_ids\":{}}}}}",
+        serde_json::to_string(&sums).expect("JSON")
+    );
+    let config = put(
+        config.as_bytes(),
+        "application/vnd.oci.image.config.v1+json",
+    );
+    let manifest = format!(
+        "{{\"schemaVersion\":2,\"mediaType\":\"{}\",\"config\":{},\"layers\":{}}}",
+        media_type::MANIFEST,
+        serde_json::to_string(&config).expect("JSON"),
+        serde_json::to_string(&layers).expect("JSON")
+    );
+    let content = put(manifest.as_bytes(), media_type::MANIFEST);
+    fs::write(layout.join("index.json"), Index::of(content).to_text()).expect("room");
+    fs::write(
+        layout.join("oci-layout"),
+        r#"{"imageLayoutVersion":"1.0.0"}"#,
+    )
+    .expect("room");
+    let copied = Command::new("skopeo")
+        .args([
+            "copy",
+            "-q",
+            "--preserve-digests",
+            "--dest-tls-verify=false",
+        ])
+        .arg(format!("oci:{}", text(&layout)))
+        .arg(registry.url(name).replace("oci://", "docker://"))
+        .status();
+    assert!(copied.expect("skopeo is installed").success());
+    manifest
+}
+
+#[test]
+fn a_container_image_becomes_a_layout() {
+    let place = Place::new();
+    let registry = Registry::start(&place, false);
+    packed(&place);
+    let manifest = container(&place, &registry, "box:1");
+    let url = registry.url("box:1");
+    let pull = |out: &str, platform: &str, most: u64| {
+        let out = place.path(out);
+        fs::create_dir(&out).expect("room");
+        let mut job =
+            Job::start(env!("CARGO_BIN_EXE_brisk-fetch").as_ref(), &out, None).expect("it starts");
+        let ask = Ask::Pull(Download {
+            url: url.clone(),
+            platform: platform.into(),
+            most,
+        });
+        let mut moved = 0;
+        let done = job.run(&ask, |_| Ok(None), |bytes| moved += bytes);
+        done.map(|done| (done.digest, moved))
+            .map_err(|e| e.to_string())
+    };
+    let (digest, moved) = pull("out", "linux/amd64", u64::MAX).expect("it comes");
+    assert_eq!(digest, Content::of(manifest.as_bytes(), "").digest);
+    let (there, here) = (
+        place.path("layout/blobs/sha256"),
+        place.path("out/blobs/sha256"),
+    );
+    let names = |directory: &Path| {
+        let entries = fs::read_dir(directory).expect("it is there").flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&there), names(&here));
+    let mut sum = 0;
+    for name in names(&here) {
+        let bytes = fs::read(here.join(&name)).expect("it is there");
+        assert!(
+            bytes == fs::read(there.join(&name)).expect("it is there"),
+            "{name:?}"
+        );
+        sum += bytes.len() as u64;
+    }
+    assert_eq!(moved + manifest.len() as u64, sum);
+    assert_eq!(
+        names(&place.path("out")),
+        ["blobs", "index.json", "oci-layout"]
+    );
+    // A second opinion.
+    let inspected = Command::new("skopeo")
+        .args(["inspect", &format!("oci:{}", text(&place.path("out")))])
+        .output();
+    assert!(inspected.expect("skopeo is installed").status.success());
+    let message = pull("small", "linux/amd64", 1000).unwrap_err();
+    assert!(message.contains("allowed are 1000"), "{message}");
+    assert!(
+        pull("odd", "linux", 1000)
+            .unwrap_err()
+            .contains("is no platform")
+    );
+    // A blob that was changed is no part of a layout.
+    let layer =
+        Manifest::parse(&manifest).expect("ours").layers[0].digest["sha256:".len()..].to_owned();
+    let stored = place.path(&format!(
+        "blobs/docker/registry/v2/blobs/sha256/{}/{layer}/data",
+        &layer[..2]
+    ));
+    let mut bytes = fs::read(&stored).expect("the registry has it");
+    bytes[600] ^= 1;
+    fs::write(&stored, bytes).expect("room");
+    let message = pull("wrong", "linux/amd64", u64::MAX).unwrap_err();
+    assert!(message.contains("sends bytes with the digest"), "{message}");
+    assert!(!place.path("wrong/index.json").exists());
+}

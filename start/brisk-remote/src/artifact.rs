@@ -1,0 +1,497 @@
+//! An image in a registry: a manifest whose only layer is the image, byte for byte.
+//!
+//! What `IMAGE.remote` says of an image on a web server stands in annotations of the layer, each line of [`Descriptor`] in one of its
+//! own, and its signature, too. The layer has the length and the digest itself.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::descriptor::Descriptor;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hex::digits;
+use crate::registry_name::is_sha256;
+
+/// The most bytes of the manifest of an image to start from. Those of container images may be longer.
+pub const MOST_MANIFEST: u64 = 32 << 10;
+
+/// The config of an artifact, which has none.
+pub const EMPTY_CONFIG: &str = "{}";
+
+/// Names of kinds of files in registries.
+pub mod media_type {
+    /// An image of brisk, as `artifactType`.
+    pub const ARTIFACT: &str = "application/vnd.brisk.image.v1";
+    /// Its layer.
+    pub const LAYER: &str = "application/vnd.brisk.image.layer.v1.squashfs";
+    /// A manifest.
+    pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+    /// A manifest of Docker.
+    pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+    /// A list of manifests.
+    pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+    /// A list of manifests of Docker.
+    pub const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+    /// A config without anything in it.
+    pub const EMPTY: &str = "application/vnd.oci.empty.v1+json";
+}
+
+/// The name under which other programs write the layer into a directory.
+const TITLE: &str = "org.opencontainers.image.title";
+
+/// How the names of annotations begin that say what `IMAGE.remote` says.
+const PREFIX: &str = "dev.brisk.image.";
+
+/// The lines of a descriptor that stand in annotations: before the length and the digest, and behind them.
+const FIRST: [&str; 2] = ["name", "serial"];
+const LATER: [&str; 5] = [
+    "root-hash",
+    "tables",
+    "hot-frames",
+    "hot-neighbours",
+    "hash-tree",
+];
+
+/// The annotation with the signature.
+const SIGNATURE: &str = "minisig";
+
+/// Other manifests than these are never of this version.
+const SCHEMA: u8 = 2;
+
+/// A manifest: a config and layers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest {
+    schema_version: u8,
+    /// What it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    /// What it is of, if not a container image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_type: Option<String>,
+    /// The config.
+    pub config: Content,
+    /// The layers, the lowest first.
+    pub layers: Vec<Content>,
+}
+
+/// A list of manifests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Index {
+    schema_version: u8,
+    /// What it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    /// The manifests.
+    pub manifests: Vec<Content>,
+}
+
+/// What a manifest or an index says of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Content {
+    /// What it is.
+    pub media_type: String,
+    /// Its digest, with `sha256:`.
+    pub digest: String,
+    /// Its bytes.
+    pub size: u64,
+    /// For which platform it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<Platform>,
+    /// What else is said of it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A platform.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Platform {
+    /// The architecture, as Go names it.
+    pub architecture: String,
+    /// The system.
+    pub os: String,
+    /// The kind of the architecture, such as `v8`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+}
+
+/// An image in a registry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Artifact {
+    /// The layer that is the image.
+    pub layer: Content,
+    /// The text that `IMAGE.remote` would have.
+    pub descriptor: Option<String>,
+    /// Its signature.
+    pub signature: Option<String>,
+}
+
+impl Artifact {
+    /// The image of a manifest.
+    ///
+    /// # Errors
+    ///
+    /// `Format`: what the manifest is instead, and what to do.
+    pub fn parse(manifest: &str) -> Result<Self> {
+        let manifest = Manifest::parse(manifest)?;
+        let is_tar = |layer: &Content| {
+            let kind = &layer.media_type;
+            kind.contains(".tar") || kind.contains("rootfs.diff") || kind.ends_with("+encrypted")
+        };
+        let mut images = manifest.layers.iter().filter(|layer| !is_tar(layer));
+        let (Some(layer), None) = (images.next(), images.next()) else {
+            let why = match manifest.layers.iter().find(|layer| is_tar(layer)) {
+                Some(_) => {
+                    "it is an ordinary container image, whose layers are archives; brisk pack makes an image of it: brisk pack \
+                     oci://HOST/NAME:TAG -o IMAGE"
+                        .to_owned()
+                }
+                None => format!(
+                    "the manifest has {} layers, allowed is one that is an image",
+                    manifest.layers.len()
+                ),
+            };
+            return Err(Error::new(ErrorKind::Format, why));
+        };
+        if manifest.layers.iter().any(is_tar) {
+            let why = "some layers of the manifest are archives, and one is none; allowed is one layer that is an image";
+            return Err(Error::new(ErrorKind::Format, why));
+        }
+        let descriptor = described(layer);
+        let signature = layer.annotations.get(&format!("{PREFIX}{SIGNATURE}"));
+        Ok(Self {
+            signature: signature.filter(|_| descriptor.is_some()).cloned(),
+            layer: layer.clone(),
+            descriptor,
+        })
+    }
+
+    /// The manifest of an image. `title` is its name as a file.
+    pub fn manifest(descriptor: &Descriptor, signature: Option<&str>, title: &str) -> Manifest {
+        let mut annotations = BTreeMap::from([(TITLE.to_owned(), title.to_owned())]);
+        let text = descriptor.to_string();
+        for line in text.lines() {
+            let Some((what, value)) = line.split_once(' ') else {
+                continue;
+            };
+            if FIRST.contains(&what) || LATER.contains(&what) {
+                let value = value.strip_prefix("sha256 ").unwrap_or(value);
+                annotations.insert(format!("{PREFIX}{what}"), value.to_owned());
+            }
+        }
+        if let Some(signature) = signature {
+            annotations.insert(format!("{PREFIX}{SIGNATURE}"), signature.to_owned());
+        }
+        Manifest {
+            schema_version: SCHEMA,
+            media_type: Some(media_type::MANIFEST.into()),
+            artifact_type: Some(media_type::ARTIFACT.into()),
+            config: Content::of(EMPTY_CONFIG.as_bytes(), media_type::EMPTY),
+            layers: vec![Content {
+                media_type: media_type::LAYER.into(),
+                digest: format!("sha256:{}", descriptor.sha256),
+                size: descriptor.file_bytes,
+                platform: None,
+                annotations,
+            }],
+        }
+    }
+}
+
+/// The text that `IMAGE.remote` would have, if the annotations of a layer say it.
+fn described(layer: &Content) -> Option<String> {
+    let value = |what: &str| layer.annotations.get(&format!("{PREFIX}{what}"));
+    let mut text = String::from("brisk-remote 1\n");
+    for what in FIRST {
+        text += &format!("{what} {}\n", value(what)?);
+    }
+    let digest = layer.digest.strip_prefix("sha256:")?;
+    text += &format!("file-bytes {}\nsha256 {digest}\n", layer.size);
+    for what in LATER {
+        if let Some(value) = value(what) {
+            let kind = if what == "root-hash" { "sha256 " } else { "" };
+            text += &format!("{what} {kind}{value}\n");
+        }
+    }
+    // A value of several lines could say two things.
+    Descriptor::parse(&text).is_ok().then_some(text)
+}
+
+impl Manifest {
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    ///
+    /// `Format`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let manifest: Self = serde_json::from_str(text).map_err(|e| {
+            Error::new(
+                ErrorKind::Format,
+                format!("it is no manifest that brisk can read: {e}"),
+            )
+        })?;
+        let all = manifest.layers.iter().chain([&manifest.config]);
+        check_digests(all)?;
+        Ok(manifest)
+    }
+
+    /// Its text.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl Index {
+    /// A list of one manifest.
+    pub fn of(manifest: Content) -> Self {
+        Self {
+            schema_version: SCHEMA,
+            media_type: Some(media_type::INDEX.into()),
+            manifests: vec![manifest],
+        }
+    }
+
+    /// Reads a list of manifests. None if the text is something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let index: Self = serde_json::from_str(text).ok()?;
+        check_digests(&index.manifests).ok()?;
+        Some(index)
+    }
+
+    /// Its text.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The manifest for a platform: one that names it, or else one that names none.
+    ///
+    /// # Errors
+    ///
+    /// `Format`: which platforms there are.
+    pub fn choose(&self, platform: &Platform) -> Result<&Content> {
+        let all = || self.manifests.iter();
+        let exact = all().find(|found| found.platform.as_ref() == Some(platform));
+        let near = || {
+            all().find(|found| {
+                let found = found.platform.as_ref();
+                found.is_some_and(|found| platform.takes(found))
+            })
+        };
+        let any = || all().find(|found| found.platform.is_none());
+        exact.or_else(near).or_else(any).ok_or_else(|| {
+            let there: Vec<_> = all()
+                .filter_map(|found| Some(found.platform.as_ref()?.to_string()))
+                .collect();
+            let why = format!(
+                "there is none for {platform}, only for {}",
+                there.join(", ")
+            );
+            Error::new(ErrorKind::Format, why.escape_debug().to_string())
+        })
+    }
+}
+
+impl Content {
+    /// What a manifest says of a file with these bytes.
+    pub fn of(bytes: &[u8], media_type: &str) -> Self {
+        Self {
+            media_type: media_type.into(),
+            digest: format!("sha256:{}", digits(&Sha256::digest(bytes))),
+            size: bytes.len() as u64,
+            platform: None,
+            annotations: BTreeMap::new(),
+        }
+    }
+}
+
+impl Platform {
+    /// That of this machine.
+    pub fn here() -> Self {
+        let architecture = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            "x86" => "386",
+            other => other,
+        };
+        Self {
+            architecture: architecture.into(),
+            os: "linux".into(),
+            variant: None,
+        }
+    }
+
+    /// Reads `linux/arm64/v8`. None if it is no platform.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('/').map(str::to_owned);
+        let platform = Self {
+            os: parts.next()?,
+            architecture: parts.next()?,
+            variant: parts.next(),
+        };
+        (parts.next().is_none() && !platform.os.is_empty()).then_some(platform)
+    }
+
+    /// Whether what is for `other` is for this one, too, though one of them names no variant.
+    fn takes(&self, other: &Self) -> bool {
+        let has_both = self.variant.is_some() && other.variant.is_some();
+        self.os == other.os && self.architecture == other.architecture && !has_both
+    }
+}
+
+impl std::fmt::Display for Platform {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.os, self.architecture)?;
+        match &self.variant {
+            Some(variant) => write!(f, "/{variant}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_digests<'a>(all: impl IntoIterator<Item = &'a Content>) -> Result<()> {
+    match all.into_iter().find(|content| !is_sha256(&content.digest)) {
+        None => Ok(()),
+        Some(content) => Err(Error::new(
+            ErrorKind::Format,
+            format!(
+                "the manifest names the digest {:?}, allowed are those of SHA-256",
+                content.digest
+            ),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn descriptor() -> Descriptor {
+        Descriptor {
+            name: "app:1".into(),
+            serial: 7,
+            file_bytes: 100_000,
+            sha256: "ab".repeat(32),
+            root_hash: Some("cd".repeat(32)),
+            tables: 50_000,
+            frames: Some(60_000..70_000),
+            neighbours: Some(80_000),
+            hash_tree: Some(94_208),
+        }
+    }
+
+    #[test]
+    fn a_manifest_says_what_a_descriptor_says() {
+        let bare = Descriptor {
+            frames: None,
+            neighbours: None,
+            root_hash: None,
+            hash_tree: None,
+            ..descriptor()
+        };
+        for descriptor in [descriptor(), bare] {
+            let manifest = Artifact::manifest(&descriptor, Some("s\nt\n"), "app.img");
+            let artifact = Artifact::parse(&manifest.to_text()).expect("it is one");
+            assert_eq!(artifact.descriptor, Some(descriptor.to_string()));
+            assert_eq!(artifact.signature.as_deref(), Some("s\nt\n"));
+            assert_eq!(artifact.layer.size, 100_000);
+        }
+        let mut manifest = Artifact::manifest(&descriptor(), Some("s"), "app.img");
+        let serial = "7\nfile-bytes 5".to_owned();
+        manifest.layers[0]
+            .annotations
+            .insert(format!("{PREFIX}serial"), serial);
+        let artifact = Artifact::parse(&manifest.to_text()).expect("it is one");
+        assert_eq!((artifact.descriptor, artifact.signature), (None, None));
+    }
+
+    #[test]
+    fn what_is_no_image_is_said() {
+        let of = |kinds: &[&str], digest: &str| {
+            let layers = kinds.iter().map(|kind| Content {
+                digest: digest.into(),
+                ..Content::of(b"", kind)
+            });
+            let manifest = Manifest {
+                layers: layers.collect(),
+                ..Artifact::manifest(&descriptor(), None, "a")
+            };
+            Artifact::parse(&manifest.to_text())
+                .map(|found| found.layer.media_type)
+                .map_err(|e| e.to_string())
+        };
+        let sha = format!("sha256:{}", "0".repeat(64));
+        let tar = "application/vnd.oci.image.layer.v1.tar+gzip";
+        let docker = "application/vnd.docker.image.rootfs.diff.tar.gzip";
+        let sylabs = "application/vnd.sylabs.sif.layer.v1.sif";
+        assert_eq!(of(&[sylabs], &sha).as_deref(), Ok(sylabs));
+        for (kinds, digest, message) in [
+            (
+                &[tar, tar][..],
+                &*sha,
+                "brisk pack oci://HOST/NAME:TAG -o IMAGE",
+            ),
+            (&[docker], &sha, "it is an ordinary container image"),
+            (
+                &[sylabs, sylabs],
+                &sha,
+                "the manifest has 2 layers, allowed is one that is an image",
+            ),
+            (
+                &[],
+                &sha,
+                "the manifest has 0 layers, allowed is one that is an image",
+            ),
+            (
+                &[sylabs, tar],
+                &sha,
+                "some layers of the manifest are archives",
+            ),
+            (
+                &[sylabs],
+                "sha512:00",
+                "the manifest names the digest \"sha512:00\", allowed are those of SHA-256",
+            ),
+        ] {
+            let found = of(kinds, digest).unwrap_err();
+            assert!(found.contains(message), "{found}");
+        }
+        assert!(Artifact::parse("<html>").is_err());
+    }
+
+    #[test]
+    fn a_platform_is_chosen_by_what_is_known_of_it() {
+        let of = |platform: &str| Content {
+            platform: Platform::parse(platform),
+            ..Content::of(platform.as_bytes(), media_type::MANIFEST)
+        };
+        let names = [
+            "linux/amd64",
+            "linux/arm64/v8",
+            "windows/amd64",
+            "linux/arm/v7",
+            "linux/arm/v6",
+        ];
+        let mut index = Index::of(of(""));
+        index.manifests = names.into_iter().map(of).collect();
+        let chosen = |index: &Index, name: &str| {
+            let platform = Platform::parse(name).expect("one");
+            let found = index.choose(&platform).map_err(|e| e.to_string())?;
+            Ok::<_, String>(found.platform.as_ref().map(ToString::to_string))
+        };
+        for (wanted, found) in [
+            ("linux/amd64", "linux/amd64"),
+            ("linux/arm64", "linux/arm64/v8"),
+            ("linux/arm64/v8", "linux/arm64/v8"),
+            ("linux/arm/v6", "linux/arm/v6"),
+        ] {
+            assert_eq!(chosen(&index, wanted), Ok(Some(found.to_owned())));
+        }
+        let message = "there is none for linux/s390x, only for linux/amd64, linux/arm64/v8, windows/amd64, linux/arm/v7, linux/arm/v6";
+        assert_eq!(chosen(&index, "linux/s390x"), Err(message.to_owned()));
+        index.manifests.push(of(""));
+        assert_eq!(chosen(&index, "linux/s390x"), Ok(None));
+    }
+}
