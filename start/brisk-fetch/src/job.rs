@@ -68,17 +68,15 @@ pub fn run(directory: &Path) -> io::Result<()> {
         .max_blocking_threads(8)
         .build()?;
     let local = LocalSet::new();
-    // It keeps nothing for the next one.
-    let answers = directory.join(".http");
-    let result = local.block_on(&runtime, answer(directory, &answers, socket, file));
+    let result = local.block_on(&runtime, answer(directory, socket, file));
     runtime.shutdown_background();
-    std::fs::remove_dir_all(&answers).ok();
     result
 }
 
-async fn answer(directory: &Path, answers: &Path, socket: StdStream, file: File) -> io::Result<()> {
-    let origin = Rc::new(Origin::for_job(answers)?);
-    let (read, mut write) = UnixStream::from_std(socket)?.into_split();
+async fn answer(directory: &Path, socket: StdStream, file: File) -> io::Result<()> {
+    let answers = directory.join(".http");
+    let origin = Rc::new(Origin::for_job(&answers)?);
+    let (read, write) = UnixStream::from_std(socket)?.into_split();
     let mut read = BufReader::new(read);
     let Some(ask) = next_ask(&mut read).await? else {
         return Ok(());
@@ -112,8 +110,11 @@ async fn answer(directory: &Path, answers: &Path, socket: StdStream, file: File)
             Err(Refusal::Never(why) | Refusal::Later(why)) => break Tell::Refused { why },
         }
     };
-    write = connection.1;
-    send(&mut write, &told).await
+    // It keeps nothing for the next one. Whoever is told ends this process.
+    job.origin.idle().await;
+    drop(job);
+    std::fs::remove_dir_all(&answers).ok();
+    send(&mut connection.1, &told).await
 }
 
 async fn next_ask(read: &mut BufReader<OwnedReadHalf>) -> io::Result<Option<Ask>> {

@@ -100,6 +100,11 @@ impl Origin {
         })
     }
 
+    /// Waits until what servers said about names is stored.
+    pub async fn idle(&self) {
+        self.client.idle().await;
+    }
+
     /// The user has named this host.
     pub fn name_host(&self, host: &str) {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
