@@ -251,6 +251,23 @@ fn a_token_that_expires_in_the_middle_is_got_anew() {
     assert_eq!(tokens.count(), 4);
 }
 
+/// It has forgotten who the user is, and nobody has asked for the manifest again.
+#[test]
+fn a_fetcher_that_was_started_anew_asks_who_the_user_is() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    registry.change(|state| state.user = alice());
+    let place = registry.alice();
+    assert!(
+        place.done(&["cat", &registry.url(), "data/1", "--background", "never"])
+            == contents("data/1")
+    );
+    for pid in place.fetchers() {
+        crate::kill(u32::try_from(pid).expect("a number"), "-KILL");
+    }
+    assert!(place.done(&["cat", &registry.url(), "data/20"]) == contents("data/20"));
+}
+
 #[test]
 fn who_has_not_logged_in_is_told_how() {
     let files = Place::new();
