@@ -25,6 +25,14 @@ pub mod media_type {
     pub const ARTIFACT: &str = "application/vnd.brisk.image.v1";
     /// Its layer.
     pub const LAYER: &str = "application/vnd.brisk.image.layer.v1.squashfs";
+    /// A SIF file, as SingularityCE pushes it.
+    pub const SIF: &str = "application/vnd.sylabs.sif.layer.v1.sif";
+    /// The config of a SIF file.
+    pub const SIF_CONFIG: &str = "application/vnd.sylabs.sif.config.v1+json";
+    /// An image that is the layer of a container image, as SingularityCE runs it.
+    pub const SYLABS_LAYER: &str = "application/vnd.sylabs.image.layer.v1.squashfs";
+    /// The config of a container image.
+    pub const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
     /// A manifest.
     pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
     /// A manifest of Docker.
@@ -171,7 +179,8 @@ impl Artifact {
 
     /// The manifest of an image. `title` is its name as a file.
     pub fn manifest(descriptor: &Descriptor, signature: Option<&str>, title: &str) -> Manifest {
-        let mut annotations = BTreeMap::from([(TITLE.to_owned(), title.to_owned())]);
+        let (bytes, sha256) = (descriptor.file_bytes, &*descriptor.sha256);
+        let mut layer = Content::of_file(bytes, sha256, media_type::LAYER, title);
         let text = descriptor.to_string();
         for line in text.lines() {
             let Some((what, value)) = line.split_once(' ') else {
@@ -179,24 +188,18 @@ impl Artifact {
             };
             if FIRST.contains(&what) || LATER.contains(&what) {
                 let value = value.strip_prefix("sha256 ").unwrap_or(value);
-                annotations.insert(format!("{PREFIX}{what}"), value.to_owned());
+                let what = format!("{PREFIX}{what}");
+                layer.annotations.insert(what, value.to_owned());
             }
         }
         if let Some(signature) = signature {
-            annotations.insert(format!("{PREFIX}{SIGNATURE}"), signature.to_owned());
+            let what = format!("{PREFIX}{SIGNATURE}");
+            layer.annotations.insert(what, signature.to_owned());
         }
+        let config = Content::of(EMPTY_CONFIG.as_bytes(), media_type::EMPTY);
         Manifest {
-            schema_version: SCHEMA,
-            media_type: Some(media_type::MANIFEST.into()),
             artifact_type: Some(media_type::ARTIFACT.into()),
-            config: Content::of(EMPTY_CONFIG.as_bytes(), media_type::EMPTY),
-            layers: vec![Content {
-                media_type: media_type::LAYER.into(),
-                digest: format!("sha256:{}", descriptor.sha256),
-                size: descriptor.file_bytes,
-                platform: None,
-                annotations,
-            }],
+            ..Manifest::of(config, layer)
         }
     }
 }
@@ -221,6 +224,17 @@ fn described(layer: &Content) -> Option<String> {
 }
 
 impl Manifest {
+    /// With one layer.
+    pub fn of(config: Content, layer: Content) -> Self {
+        Self {
+            schema_version: SCHEMA,
+            media_type: Some(media_type::MANIFEST.into()),
+            artifact_type: None,
+            config,
+            layers: vec![layer],
+        }
+    }
+
     /// Reads a manifest.
     ///
     /// # Errors
@@ -295,6 +309,17 @@ impl Index {
 }
 
 impl Content {
+    /// What a manifest says of a file of this length and SHA-256. `title` is its name as a file.
+    pub fn of_file(size: u64, sha256: &str, media_type: &str, title: &str) -> Self {
+        Self {
+            media_type: media_type.into(),
+            digest: format!("sha256:{sha256}"),
+            size,
+            platform: None,
+            annotations: BTreeMap::from([(TITLE.to_owned(), title.to_owned())]),
+        }
+    }
+
     /// What a manifest says of a file with these bytes.
     pub fn of(bytes: &[u8], media_type: &str) -> Self {
         Self {

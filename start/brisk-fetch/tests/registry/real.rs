@@ -84,6 +84,60 @@ fn what_is_said_of_a_push_is_documented() {
     assert_eq!(fields, printed.keys().map(|name| &**name).collect());
 }
 
+/// SingularityCE looks at types of the config and the only layer.
+#[test]
+fn what_is_pushed_for_singularity_has_its_types_and_starts_here() {
+    let place = Place::new();
+    let registry = Registry::start(&place, false);
+    let image = packed(&place);
+    // A header without descriptors, behind which brisk looks for an image.
+    let mut sif = vec![0; 4096];
+    sif[32..42].copy_from_slice(b"SIF_MAGIC\0");
+    sif.extend(fs::read(&image).expect("packed"));
+    let file = text(&place.path("app.sif"));
+    fs::write(&file, sif).expect("room");
+    for (number, (file, config, layer)) in [
+        (&file, media_type::SIF_CONFIG, media_type::SIF),
+        (&image, media_type::CONFIG, media_type::SYLABS_LAYER),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let url = registry.url(&format!("app:{number}"));
+        let printed = place.done(&["push", file, &url, "--as", "sylabs", "-q"]);
+        assert!(printed.starts_with(b"brisk run oci://"));
+        let url = url.replace("oci://", "docker://");
+        let inspect = |raw: &str| {
+            let said = Command::new("skopeo")
+                .args(["inspect", raw, "--tls-verify=false", &url])
+                .output();
+            let said = said.expect("skopeo is installed").stdout;
+            serde_json::from_slice::<Value>(&said).unwrap_or_default()
+        };
+        let raw = inspect("--raw");
+        assert_eq!(raw["config"]["mediaType"], config);
+        assert_eq!(raw["layers"][0]["mediaType"], layer);
+        if layer == media_type::SYLABS_LAYER {
+            // It is a container image.
+            assert_eq!(
+                inspect("--config")["rootfs"]["diff_ids"][0],
+                raw["layers"][0]["digest"]
+            );
+        }
+    }
+    assert!(place.done(&["cat", &registry.url("app:1"), "data/2"]) == contents("data/2"));
+    let sent = place.path("sent");
+    let copied = Command::new("skopeo")
+        .args(["copy", "-q", "--src-tls-verify=false"])
+        .arg(registry.url("app:0").replace("oci://", "docker://"))
+        .arg(format!("dir:{}", text(&sent)))
+        .status();
+    assert!(copied.expect("skopeo is installed").success());
+    let len = fs::metadata(&file).expect("ours").len();
+    let mut files = fs::read_dir(&sent).expect("copied").flatten();
+    assert!(files.any(|entry| entry.metadata().expect("copied").len() == len));
+}
+
 #[test]
 fn every_verb_that_reads_takes_a_name_in_a_registry() {
     let place = Place::new();

@@ -1,13 +1,16 @@
 //! `brisk push`: puts an image into a registry, so that others can start programs from it.
 
-use std::fs::File;
+use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use brisk_remote::{
-    Artifact, Ask, Descriptor, EMPTY_CONFIG, Job, RegistryName, RemoteUrl, Upload, now,
+    Artifact, Ask, Content, Descriptor, EMPTY_CONFIG, Job, Manifest, Platform, RegistryName,
+    RemoteUrl, Upload, digits, media_type, now,
 };
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{say, warn};
@@ -15,14 +18,20 @@ use brisk_terminal::names::shown;
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
+use crate::entry::Entry;
 use crate::image_args::ImageArgs;
 use crate::json;
 use crate::launcher::beside;
+use crate::manifest::Sidecar;
 use crate::progress::Progress;
 use crate::published_image::{asked_serial, copy, describe};
 use crate::registry_login::login;
 use crate::remote_images::FETCH;
 use crate::signing_key::SigningKey;
+
+/// What a SIF file has at this byte.
+const SIF: &[u8; 10] = b"SIF_MAGIC\0";
+const SIF_AT: u64 = 32;
 
 /// What to push, and where to.
 #[derive(Debug, clap::Args)]
@@ -60,6 +69,11 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     serial: Option<u64>,
 
+    /// What it is in the registry: an image of brisk, or what SingularityCE runs: a SIF file (by oras://), or of any other image
+    /// the layer of a container image (by docker://, with --oci). brisk starts both, too.
+    #[arg(long = "as", value_name = "FORM", default_value = "brisk")]
+    form: Form,
+
     /// Sends to another machine by plain http (oci+http://), though everyone between here and there can read your password.
     #[arg(long)]
     insecure: bool,
@@ -73,6 +87,13 @@ pub struct Args {
     quiet: bool,
 }
 
+/// What an image is in a registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    Brisk,
+    Sylabs,
+}
+
 /// What `brisk push --json` prints.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -84,59 +105,53 @@ pub struct PushJson<'a> {
     /// Whether it is signed.
     is_signed: bool,
     /// The serial number.
-    serial: u64,
+    ///
+    /// Null for a SIF file.
+    serial: Option<u64>,
     /// Size of the image.
     file_bytes: u64,
     /// SHA-256 of the image.
     sha256: &'a str,
     /// Root hash: 64 hexadecimal digits.
-    root_hash: &'a str,
+    ///
+    /// Null for a SIF file.
+    root_hash: Option<&'a str>,
+}
+
+/// What goes to a registry.
+struct Parcel {
+    file: File,
+    config: String,
+    manifest: Manifest,
+    /// None for a SIF file.
+    descriptor: Option<Descriptor>,
+    is_signed: bool,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let (url, name) = target(args)?;
-    // Before the long work, as the password may be wrong.
-    let key = args
-        .key
-        .as_deref()
-        .map(|key| SigningKey::read(key, args.password_file.as_deref()));
-    let key = key.transpose()?;
-    let serial = asked_serial(args.serial)?;
     let directory =
         tempfile::tempdir().context("cannot make a directory for the copy of the image")?;
-    let image = copy(&args.image, directory.path(), args.quiet)?;
-    let descriptor = Descriptor {
-        name: name.signed_name(),
-        serial: serial.unwrap_or_else(now),
-        ..describe(&args.image, image.path(), args.quiet)?
+    let parcel = match args.form == Form::Sylabs && is_sif(&args.image.image)? {
+        true => Parcel::of_sif(args)?,
+        false => Parcel::of_image(args, &name, directory.path())?,
     };
-    let signature = key.map(|key| {
-        let more = format!("serial:{}", descriptor.serial);
-        let path = PathBuf::from(name.to_string());
-        key.sign(
-            &descriptor.to_string(),
-            "a pushed image",
-            &path,
-            Some(&more),
-        )
-    });
-    let signature = signature.transpose()?;
-    let title = args.image.image.file_name().unwrap_or_default();
-    let title = title.to_string_lossy();
-    let manifest = Artifact::manifest(&descriptor, signature.as_deref(), &title);
+    let [layer] = &*parcel.manifest.layers else {
+        bail!("a manifest of brisk has one layer");
+    };
     let upload = Upload {
         url: url.as_str().to_owned(),
-        digest: format!("sha256:{}", descriptor.sha256),
-        bytes: descriptor.file_bytes,
-        config: EMPTY_CONFIG.into(),
-        manifest: manifest.to_text(),
+        digest: layer.digest.clone(),
+        bytes: layer.size,
+        config: parcel.config.clone(),
+        manifest: parcel.manifest.to_text(),
     };
-    let file = File::open(image.path()).context("cannot read the copy of the image")?;
     let program = beside(FETCH).context("cannot find brisk's own file")?;
     let work = directory.path().join("job");
-    std::fs::create_dir(&work).context("cannot make a directory for the upload")?;
+    fs::create_dir(&work).context("cannot make a directory for the upload")?;
+    let file = parcel.file.try_clone().context("cannot hold the image")?;
     let mut job = Job::start(&program, &work, Some(file))?;
-    let progress = Progress::new(Some(descriptor.file_bytes), args.quiet);
+    let progress = Progress::new(Some(layer.size), args.quiet);
     let tell = progress.callback();
     let done = job.run(&Ask::Push(upload), login, |bytes| {
         // It never cancels.
@@ -151,15 +166,114 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             shown(realm)
         ));
     }
-    report(
-        args,
-        &url,
-        &name,
-        &done.digest,
-        &descriptor,
-        signature.is_some(),
-    )?;
+    report(args, &url, &name, &done.digest, &parcel)?;
     Ok(Answer::Yes)
+}
+
+impl Parcel {
+    /// An image with a hash tree. A copy of it goes into this directory.
+    fn of_image(args: &Args, name: &RegistryName, directory: &Path) -> anyhow::Result<Self> {
+        // Before the long work, as the password may be wrong.
+        let key = args
+            .key
+            .as_deref()
+            .map(|key| SigningKey::read(key, args.password_file.as_deref()));
+        let key = key.transpose()?;
+        let serial = asked_serial(args.serial)?;
+        let image = copy(&args.image, directory, args.quiet)?;
+        let descriptor = Descriptor {
+            name: name.signed_name(),
+            serial: serial.unwrap_or_else(now),
+            ..describe(&args.image, image.path(), args.quiet)?
+        };
+        let signature = key.map(|key| {
+            let more = format!("serial:{}", descriptor.serial);
+            let path = PathBuf::from(name.to_string());
+            let text = descriptor.to_string();
+            key.sign(&text, "a pushed image", &path, Some(&more))
+        });
+        let signature = signature.transpose()?;
+        let mut manifest = Artifact::manifest(&descriptor, signature.as_deref(), &args.title());
+        let mut config = EMPTY_CONFIG.to_owned();
+        if args.form == Form::Sylabs {
+            config = container_config(args, &descriptor)?;
+            manifest.artifact_type = None;
+            manifest.config = Content::of(config.as_bytes(), media_type::CONFIG);
+            for layer in &mut manifest.layers {
+                layer.media_type = media_type::SYLABS_LAYER.into();
+            }
+        }
+        Ok(Self {
+            file: image.into_file(),
+            config,
+            manifest,
+            descriptor: Some(descriptor),
+            is_signed: signature.is_some(),
+        })
+    }
+
+    /// A SIF file as it is, because its own signatures cover all of it.
+    fn of_sif(args: &Args) -> anyhow::Result<Self> {
+        let path = &args.image.image;
+        ensure!(
+            args.key.is_none(),
+            "{}: a SIF file has its own signatures, and no hash tree that brisk could sign; leave out --key",
+            shown(path)
+        );
+        let found = Sidecar::of(path)?.with_context(|| format!("cannot read {}", shown(path)))?;
+        let digest = digits(&found.digest);
+        let layer = Content::of_file(found.bytes, &digest, media_type::SIF, &args.title());
+        let config = Content::of(EMPTY_CONFIG.as_bytes(), media_type::SIF_CONFIG);
+        Ok(Self {
+            file: File::open(path).with_context(|| format!("cannot open {}", shown(path)))?,
+            config: EMPTY_CONFIG.into(),
+            manifest: Manifest::of(config, layer),
+            descriptor: None,
+            is_signed: false,
+        })
+    }
+}
+
+impl Args {
+    /// The name of the image as a file.
+    fn title(&self) -> String {
+        let name = self.image.image.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+}
+
+/// Whether a file is in the Singularity image format.
+fn is_sif(path: &Path) -> anyhow::Result<bool> {
+    let read = || -> io::Result<[u8; SIF.len()]> {
+        let mut magic = [0; SIF.len()];
+        let file = File::open(path)?;
+        match file.read_exact_at(&mut magic, SIF_AT) {
+            Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => Err(e),
+            _ => Ok(magic),
+        }
+    };
+    let magic = read().with_context(|| format!("cannot read {}", shown(path)))?;
+    Ok(magic == *SIF)
+}
+
+/// What a container image says of itself whose only layer is this image. It starts the program of the image, if that is for the image as
+/// a root directory.
+fn container_config(args: &Args, descriptor: &Descriptor) -> anyhow::Result<String> {
+    let entry = Entry::of(&args.image.open()?)?;
+    let entry = entry.ok().filter(|entry| entry.root);
+    let text = |word: &OsString| word.to_str().map(str::to_owned);
+    let command = entry.as_ref().and_then(|entry| {
+        let words = entry.command.iter().map(text);
+        words.collect::<Option<Vec<_>>>()
+    });
+    let here = Platform::here();
+    let config = serde_json::json!({
+        "architecture": here.architecture,
+        "os": here.os,
+        "config": command.map_or_else(|| serde_json::json!({}), |words| serde_json::json!({ "Entrypoint": words })),
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", descriptor.sha256)] },
+    });
+    Ok(config.to_string())
 }
 
 fn target(args: &Args) -> anyhow::Result<(RemoteUrl, RegistryName)> {
@@ -188,29 +302,32 @@ fn report(
     url: &RemoteUrl,
     name: &RegistryName,
     digest: &str,
-    descriptor: &Descriptor,
-    is_signed: bool,
+    parcel: &Parcel,
 ) -> anyhow::Result<()> {
-    let root_hash = descriptor.root_hash.as_deref().unwrap_or_default();
+    let (descriptor, is_signed) = (parcel.descriptor.as_ref(), parcel.is_signed);
+    let layer = parcel.manifest.layers.first();
+    let bytes = layer.map_or(0, |layer| layer.size);
     if args.json {
+        let sha256 = layer.and_then(|layer| layer.digest.strip_prefix("sha256:"));
         json::print(&PushJson {
             url: url.as_str(),
             manifest_digest: digest,
             is_signed,
-            serial: descriptor.serial,
-            file_bytes: descriptor.file_bytes,
-            sha256: &descriptor.sha256,
-            root_hash,
+            serial: descriptor.map(|descriptor| descriptor.serial),
+            file_bytes: bytes,
+            sha256: sha256.unwrap_or_default(),
+            root_hash: descriptor.and_then(|descriptor| descriptor.root_hash.as_deref()),
         })?;
     } else {
         writeln!(io::stdout().lock(), "brisk run {}", name.at_digest(digest))?;
     }
     if !args.quiet {
+        let serial = descriptor.map(|descriptor| format!(", serial number {}", descriptor.serial));
         say(&format!(
-            "{}: {}, serial number {}{}",
+            "{}: {}{}{}",
             shown(url.as_str()),
-            BinaryBytes(descriptor.file_bytes),
-            descriptor.serial,
+            BinaryBytes(bytes),
+            serial.unwrap_or_default(),
             if is_signed { ", signed" } else { "" }
         ));
     }
