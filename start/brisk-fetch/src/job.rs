@@ -24,7 +24,6 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use http::{Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
-use reqwest::Url;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -34,7 +33,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::confine::confine;
 use crate::origin::{Origin, next_piece, reasons};
-use crate::registry::{Access, Refusal, is_at, refused};
+use crate::registry::{Access, Refusal, is_at, refused, upload_place};
 use crate::server::read_line;
 
 /// How often something is tried.
@@ -267,14 +266,14 @@ impl Job {
             .await?;
         let place = response.headers().get(LOCATION);
         let place = place.and_then(|place| place.to_str().ok());
-        let place = Url::parse(&name.upload_url())
-            .ok()
-            .and_then(|base| base.join(place?).ok());
-        let mut place = place
-            .filter(|place| matches!(place.scheme(), "https" | "http"))
-            .ok_or_else(|| {
-                Refusal::Never(format!("{} does not say where to send to", name.host()))
-            })?;
+        let place = place.and_then(|place| upload_place(place, name));
+        let mut place = place.ok_or_else(|| {
+            let why = format!(
+                "{} does not say where to send to, or where it may not be sent",
+                name.host()
+            );
+            Refusal::Never(why)
+        })?;
         place.query_pairs_mut().append_pair("digest", digest);
         let request = || {
             Request::put(place.as_str())

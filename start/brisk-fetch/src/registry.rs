@@ -4,7 +4,7 @@
 //! It is in memory only, and goes to the registry only: never to where that leads.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use brisk_http::{CacheBody, ResponseUrl, is_near_address};
@@ -58,6 +58,8 @@ pub struct Logins {
 struct Host {
     /// None: the user was not asked. Some(None): there is nothing.
     login: Option<Option<Credential>>,
+    /// Names of which it has given something without asking who the user is.
+    open: HashSet<String>,
     /// Values of `Authorization`.
     tokens: HashMap<(String, Access), HeaderValue>,
     /// The host that gives tokens, if that is another one.
@@ -95,9 +97,14 @@ impl Logins {
     /// Whether anything is known of how a registry lets this user in.
     pub fn knows(&self, name: &RegistryName) -> bool {
         let hosts = self.hosts.borrow();
-        hosts
-            .get(name.host())
-            .is_some_and(|host| host.login.is_some())
+        let host = hosts.get(name.host());
+        host.is_some_and(|host| host.login.is_some() || host.open.contains(name.name()))
+    }
+
+    fn note_open(&self, name: &RegistryName) {
+        let mut hosts = self.hosts.borrow_mut();
+        let host = hosts.entry(name.host().to_owned()).or_default();
+        host.open.insert(name.name().to_owned());
     }
 
     /// The host that gives tokens for a registry, if that is another one.
@@ -128,6 +135,9 @@ impl Origin {
             // Another request may have got a token meanwhile.
             let response = self.send_with(&make, token.as_ref()).await?;
             if response.status() != StatusCode::UNAUTHORIZED || !is_of(&response, name) {
+                if token.is_none() {
+                    self.logins.note_open(name);
+                }
                 return Ok(response);
             }
             used = token;
@@ -332,7 +342,7 @@ fn realm_of(realm: &str, name: &RegistryName) -> Result<Url, String> {
     let url = Url::parse(realm).map_err(|_| wrong("that is no URL"))?;
     let host = url.host_str().unwrap_or("");
     let is_plain = name.origin().starts_with("http:") && is_at(realm, &name.origin());
-    if is_near(host) && !is_near(host_of(&name.origin())) {
+    if leads_near(&url, name) {
         return Err(wrong(
             "that is this machine or on its link, and the registry is not",
         ));
@@ -344,6 +354,20 @@ fn realm_of(realm: &str, name: &RegistryName) -> Result<Url, String> {
             "anybody on the way could read your password; allowed is https",
         )),
     }
+}
+
+/// Where an upload goes that a registry wants elsewhere: nowhere by plain http if it is asked by https, and not to this machine from
+/// elsewhere.
+pub fn upload_place(place: &str, name: &RegistryName) -> Option<Url> {
+    let url = Url::parse(&name.upload_url()).ok()?.join(place).ok()?;
+    let is_clear = url.scheme() == "http" && name.origin().starts_with("https:");
+    let may = matches!(url.scheme(), "https" | "http") && !is_clear && !leads_near(&url, name);
+    may.then_some(url)
+}
+
+/// Whether a registry elsewhere leads to this machine or its link.
+fn leads_near(url: &Url, name: &RegistryName) -> bool {
+    is_near(url.host_str().unwrap_or("")) && !is_near(host_of(&name.origin()))
 }
 
 /// Asks by GET, as everybody does who has a password or nothing.
@@ -455,6 +479,21 @@ mod tests {
         ] {
             let found = realm_of(realm, &name(registry));
             assert_eq!(found.is_ok(), may, "{registry} {realm}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn an_upload_goes_where_a_registry_may_lead() {
+        for (registry, place, may) in [
+            ("oci://a.example/x", "/v2/x/blobs/uploads/1?state=2", true),
+            ("oci://a.example/x", "https://b.example/1", true),
+            ("oci://a.example/x", "http://a.example/1", false),
+            ("oci://a.example/x", "https://127.0.0.1/1", false),
+            ("oci://a.example/x", "ftp://b.example/1", false),
+            ("oci://localhost:5000/x", "http://127.0.0.1:5000/1", true),
+        ] {
+            let found = upload_place(place, &name(registry));
+            assert_eq!(found.is_some(), may, "{registry} {place}: {found:?}");
         }
     }
 

@@ -486,7 +486,13 @@ fn ask_beside(url: &RemoteUrl, place: &FetcherPlace) {
         let refresh = Ask::Refresh {
             url: url.as_str().to_owned(),
         };
-        let asked = Fetcher::at(place).and_then(|mut fetcher| fetcher.send(&refresh));
+        let asked = Fetcher::at(place).and_then(|mut fetcher| {
+            if url.registry().is_some() {
+                // A fetcher that was started since does not know who the user is.
+                fetcher.resolve(url, false)?;
+            }
+            fetcher.send(&refresh)
+        });
         i32::from(asked.is_err())
     };
     // Without it the image stays as it is.

@@ -10,7 +10,7 @@ use std::thread;
 use data_encoding::BASE64;
 
 use super::manifest;
-use crate::support::{Manner, Place, Server, contents, text};
+use crate::support::{Manner, Place, Server, await_that, contents, text};
 
 /// What it was asked for: method and path, and who asked.
 type Asked = (String, Option<String>);
@@ -266,6 +266,40 @@ fn a_fetcher_that_was_started_anew_asks_who_the_user_is() {
         crate::kill(u32::try_from(pid).expect("a number"), "-KILL");
     }
     assert!(place.done(&["cat", &registry.url(), "data/20"]) == contents("data/20"));
+}
+
+/// A whole image starts without the registry, so the question goes beside it, by a process of its own.
+#[test]
+fn a_newer_image_of_who_must_log_in_starts_the_next_time() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    registry.change(|state| state.user = alice());
+    let (place, url) = (registry.alice(), registry.url());
+    place.done(&["remote", "fetch", &url, "-q"]);
+    for pid in place.fetchers() {
+        crate::kill(u32::try_from(pid).expect("a number"), "-KILL");
+    }
+    let other = manifest(&files, "app:1").replace("app.img", "other.img");
+    registry.put(
+        "/v2/app/manifests/1",
+        "application/vnd.oci.image.manifest.v1+json",
+        other.as_bytes(),
+    );
+    // As if it was asked for a minute ago.
+    let images = fs::read_dir(place.path("cache/brisk/remote/images")).expect("it is here");
+    for image in images.flatten() {
+        let about = image.path().join("about");
+        let text = fs::read_to_string(&about).expect("it is here");
+        let mut known: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        known["asked"] = 1.into();
+        fs::write(&about, known.to_string()).expect("room");
+    }
+    assert!(place.done(&["cat", &url, "data/1"]) == contents("data/1"));
+    let names = place.path("cache/brisk/remote/names");
+    await_that("it is noted", || {
+        let mut names = fs::read_dir(&names).expect("it is here").flatten();
+        names.any(|name| name.path().extension().is_some_and(|end| end == "newer"))
+    });
 }
 
 #[test]

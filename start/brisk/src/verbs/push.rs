@@ -171,7 +171,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 }
 
 impl Parcel {
-    /// An image with a hash tree. A copy of it goes into this directory.
+    /// An image with a hash tree. If it has none, a copy with one goes into this directory.
     fn of_image(args: &Args, name: &RegistryName, directory: &Path) -> anyhow::Result<Self> {
         // Before the long work, as the password may be wrong.
         let key = args
@@ -180,11 +180,17 @@ impl Parcel {
             .map(|key| SigningKey::read(key, args.password_file.as_deref()));
         let key = key.transpose()?;
         let serial = asked_serial(args.serial)?;
-        let image = copy(&args.image, directory, args.quiet)?;
+        let has_tree = args.image.open()?.verity_start()?.is_some();
+        let made = match has_tree {
+            true => None,
+            false => Some(copy(&args.image, directory, args.quiet)?),
+        };
+        let path = made.as_ref().map_or(&*args.image.image, |made| made.path());
+        let file = File::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
         let descriptor = Descriptor {
             name: name.signed_name(),
             serial: serial.unwrap_or_else(now),
-            ..describe(&args.image, image.path(), args.quiet)?
+            ..describe(&args.image, path, args.quiet)?
         };
         let signature = key.map(|key| {
             let more = format!("serial:{}", descriptor.serial);
@@ -204,7 +210,7 @@ impl Parcel {
             }
         }
         Ok(Self {
-            file: image.into_file(),
+            file,
             config,
             manifest,
             descriptor: Some(descriptor),
