@@ -32,7 +32,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{sleep, timeout};
 
 use crate::confine::confine;
-use crate::origin::{Origin, next_piece, reasons};
+use crate::origin::{Origin, next_piece, reasons, referrers_tag};
 use crate::registry::{Access, Refusal, is_at, refused, upload_place};
 use crate::server::read_line;
 
@@ -194,21 +194,57 @@ impl Job {
         })
         .await?;
         let manifest = Manifest::parse(&upload.manifest);
-        let kind = manifest
-            .map_err(|e| Refusal::Never(reasons(&e)))?
-            .media_type;
+        let mut manifest = manifest.map_err(|e| Refusal::Never(reasons(&e)))?;
+        if !upload.is_referrer {
+            let text = &upload.manifest;
+            self.push_manifest(name, name.reference(), media_type::MANIFEST, text)
+                .await?;
+            return Ok(Content::of(text.as_bytes(), "").digest);
+        }
+        let here = Platform::here();
+        let subject = self.origin.manifest_for(name, &here, true, MOST_MANIFEST);
+        let subject = subject.await?;
+        let found = Content::of(subject.text.as_bytes(), &kind_of(&subject.text));
+        manifest.subject = Some(found);
+        let text = manifest.to_text();
+        let mut content = Content::of(text.as_bytes(), media_type::MANIFEST);
+        content.artifact_type.clone_from(&manifest.artifact_type);
+        let kind = media_type::MANIFEST;
+        let response = self
+            .push_manifest(name, &content.digest, kind, &text)
+            .await?;
+        let digest = content.digest.clone();
+        // A registry that keeps a list of its own says so.
+        if !response.headers().contains_key("oci-subject") {
+            let mut index = match self.origin.referrers(name, &subject.digest).await {
+                Ok(index) => index,
+                Err(Refusal::Never(_)) => Index::of_none(),
+                Err(e) => return Err(e),
+            };
+            index.manifests.retain(|known| known.digest != digest);
+            index.manifests.push(content);
+            let tag = referrers_tag(&subject.digest);
+            self.push_manifest(name, &tag, media_type::INDEX, &index.to_text())
+                .await?;
+        }
+        Ok(digest)
+    }
+
+    async fn push_manifest(
+        &self,
+        name: &RegistryName,
+        reference: &str,
+        kind: &str,
+        text: &str,
+    ) -> Result<Response<brisk_http::CacheBody>, Refusal> {
         let request = || {
-            Request::put(name.manifest_url(name.reference()))
-                .header(
-                    CONTENT_TYPE,
-                    kind.as_deref().unwrap_or(media_type::MANIFEST),
-                )
-                .body(reqwest::Body::from(upload.manifest.clone()))
+            Request::put(name.manifest_url(reference))
+                .header(CONTENT_TYPE, kind)
+                .body(reqwest::Body::from(text.to_owned()))
                 .map_err(|e| e.to_string())
         };
         self.ask(name, &[StatusCode::CREATED], Access::Push, request)
-            .await?;
-        Ok(Content::of(upload.manifest.as_bytes(), "").digest)
+            .await
     }
 
     async fn push_blob(
@@ -420,6 +456,13 @@ fn name_of(ask: &Ask) -> Result<RegistryName, String> {
     let parsed = RemoteUrl::parse(url).map_err(|e| reasons(&e))?;
     let name = parsed.registry();
     name.ok_or_else(|| format!("{url} is no name in a registry, such as oci://HOST/NAME:TAG"))
+}
+
+/// What a manifest says that it is.
+fn kind_of(text: &str) -> String {
+    let manifest = Manifest::parse(text).ok();
+    let kind = manifest.and_then(|manifest| manifest.media_type);
+    kind.unwrap_or_else(|| media_type::MANIFEST.to_owned())
 }
 
 /// What an answer means that should have one of these statuses.

@@ -330,6 +330,36 @@ impl Origin {
         })
     }
 
+    /// What is said of the manifest with this digest: by the list of the registry, or under a tag that stands for one in registries that
+    /// have none.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no answer.
+    pub async fn referrers(&self, name: &RegistryName, digest: &str) -> Result<Index, Refusal> {
+        let request = || {
+            Request::get(name.referrers_url(digest))
+                .header(ACCEPT, media_type::INDEX)
+                .header(CACHE_CONTROL, "no-store")
+                .body(reqwest::Body::from(""))
+                .map_err(|e| e.to_string())
+        };
+        let asked = timeout(SILENCE, self.ask_registry(name, Access::Pull, request)).await;
+        let response = asked.map_err(|_| format!("{} is too slow", name.host()))??;
+        if response.status().is_success() {
+            let read = timeout(SILENCE, whole(response.into_body(), MOST_INDEX)).await;
+            let bytes = read.map_err(|_| format!("{} is too slow", name.host()))??;
+            if let Some(index) = Index::parse(&String::from_utf8_lossy(&bytes)) {
+                return Ok(index);
+            }
+        }
+        let tag = referrers_tag(digest);
+        let found = self.manifest(name, &tag, true, MOST_INDEX).await?;
+        let no_list =
+            || Refusal::Never(format!("{} has no list of manifests as {tag}", name.host()));
+        Index::parse(&found.text).ok_or_else(no_list)
+    }
+
     /// Asks a registry of which nothing is known whether it wants to know who asks. Nothing else counts.
     pub async fn knock(&self, name: &RegistryName, digest: &str) -> Result<(), Refusal> {
         if self.logins.knows(name) {
@@ -355,6 +385,14 @@ pub struct Manifested {
     pub digest: String,
     /// Why the registry was not asked, if it was not.
     pub stale: Option<String>,
+}
+
+/// The most bytes of a list of what is said of a manifest.
+const MOST_INDEX: u64 = 1 << 20;
+
+/// The tag that stands for such a list.
+pub fn referrers_tag(digest: &str) -> String {
+    digest.replace(':', "-")
 }
 
 /// Kinds of manifests that brisk reads.

@@ -13,7 +13,7 @@ use brisk_http::CacheBody;
 use brisk_remote::{
     About, Artifact, Ask, Class, Descriptor, Entry, MOST_IMAGE, MOST_LINE, MOST_MANIFEST,
     OpenOptions, Opened, Platform, RegistryName, RemoteCache, RemoteUrl, Resolved, Tell, is_digest,
-    key_of_root, key_of_url, now, parse_line,
+    is_sha256, key_of_root, key_of_url, media_type, now, parse_line,
 };
 use http::Response;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -247,6 +247,24 @@ impl Server {
             } => {
                 self.origin.logins.set(&registry, credential);
                 Ok(Served::Nothing)
+            }
+            Ask::Referrer { url, subject } => {
+                let name = parse_url(&url)?.registry();
+                let name = name.ok_or_else(|| format!("{url} is in no registry"))?;
+                if !is_sha256(&subject) {
+                    return Err("the subject is no digest".to_owned().into());
+                }
+                let found = self.origin.referrers(&name, &subject).await?;
+                let none = || Refusal::Never(format!("{url}: nobody has pushed a hot pack for it"));
+                let digest = found
+                    .last_of(media_type::HOT)
+                    .ok_or_else(none)?
+                    .digest
+                    .clone();
+                Ok(Served::Told(Tell::Done {
+                    digest,
+                    realm: None,
+                }))
             }
             Ask::Push(_) | Ask::Pull(_) => Err("a fetcher does no jobs".to_owned().into()),
             Ask::Want { .. } | Ask::Renew { .. } => Ok(Served::Nothing),

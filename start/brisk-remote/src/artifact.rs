@@ -33,6 +33,10 @@ pub mod media_type {
     pub const SYLABS_LAYER: &str = "application/vnd.sylabs.image.layer.v1.squashfs";
     /// The config of a container image.
     pub const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+    /// A hot pack for an image of the same name, as `artifactType`.
+    pub const HOT: &str = "application/vnd.brisk.hot.v1";
+    /// Its layer.
+    pub const HOT_LAYER: &str = "application/vnd.brisk.hot.layer.v1";
     /// A manifest.
     pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
     /// A manifest of Docker.
@@ -82,6 +86,9 @@ pub struct Manifest {
     pub config: Content,
     /// The layers, the lowest first.
     pub layers: Vec<Content>,
+    /// The manifest of the image that it says something of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Content>,
 }
 
 /// A list of manifests.
@@ -102,6 +109,9 @@ pub struct Index {
 pub struct Content {
     /// What it is.
     pub media_type: String,
+    /// What it is of, if it is the manifest of an artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_type: Option<String>,
     /// Its digest, with `sha256:`.
     pub digest: String,
     /// Its bytes.
@@ -232,6 +242,7 @@ impl Manifest {
             artifact_type: None,
             config,
             layers: vec![layer],
+            subject: None,
         }
     }
 
@@ -262,9 +273,17 @@ impl Index {
     /// A list of one manifest.
     pub fn of(manifest: Content) -> Self {
         Self {
+            manifests: vec![manifest],
+            ..Self::of_none()
+        }
+    }
+
+    /// A list of no manifest.
+    pub fn of_none() -> Self {
+        Self {
             schema_version: SCHEMA,
             media_type: Some(media_type::INDEX.into()),
-            manifests: vec![manifest],
+            manifests: Vec::new(),
         }
     }
 
@@ -278,6 +297,12 @@ impl Index {
     /// Its text.
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The last of its manifests that is of this kind.
+    pub fn last_of(&self, artifact_type: &str) -> Option<&Content> {
+        let is_it = |found: &&Content| found.artifact_type.as_deref() == Some(artifact_type);
+        self.manifests.iter().rfind(is_it)
     }
 
     /// The manifest for a platform: one that names it, or else one that names none.
@@ -313,6 +338,7 @@ impl Content {
     pub fn of_file(size: u64, sha256: &str, media_type: &str, title: &str) -> Self {
         Self {
             media_type: media_type.into(),
+            artifact_type: None,
             digest: format!("sha256:{sha256}"),
             size,
             platform: None,
@@ -324,6 +350,7 @@ impl Content {
     pub fn of(bytes: &[u8], media_type: &str) -> Self {
         Self {
             media_type: media_type.into(),
+            artifact_type: None,
             digest: format!("sha256:{}", digits(&Sha256::digest(bytes))),
             size: bytes.len() as u64,
             platform: None,

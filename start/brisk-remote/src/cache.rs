@@ -10,6 +10,7 @@
 //! remote/images/KEY/map    which of them have: a bit for each 4096 bytes. Gone when all have. Without a root hash, checksums follow
 //! remote/images/KEY/about  where they come from, and what that has cost (JSON)
 //! remote/images/KEY/remote, remote.minisig, manifest   what its publisher says of it
+//! remote/images/KEY/pack   the digest of the manifest of a hot pack for it, in its registry
 //! ```
 //!
 //! A key is `root-` and a root hash that the user has named or a trusted key has signed; else `url-` and a digest of the URL and of
@@ -403,7 +404,14 @@ impl Entry {
     fn remove_files(&self) -> io::Result<()> {
         // Whoever looks for it finds all of it or nothing.
         fs::remove_file(self.path.join("about"))?;
-        for file in ["map", "remote", "remote.minisig", "manifest", "image"] {
+        for file in [
+            "map",
+            "remote",
+            "remote.minisig",
+            "manifest",
+            "pack",
+            "image",
+        ] {
             match fs::remove_file(self.path.join(file)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}
@@ -457,6 +465,24 @@ impl Entry {
             }
         }
         Ok(())
+    }
+
+    /// The digest of the manifest of a hot pack for it in its registry, as of the last [`note_pack`](Self::note_pack).
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn pack(&self) -> Result<Option<String>> {
+        read_small(&self.path.join("pack"))
+    }
+
+    /// Remembers where its hot pack is.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn note_pack(&self, digest: &str) -> Result<()> {
+        write_whole(&self.path.join("pack"), digest.as_bytes())
     }
 
     /// Writes what is known of it.

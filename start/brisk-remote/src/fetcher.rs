@@ -266,6 +266,19 @@ impl Fetcher {
         }
     }
 
+    /// The digest of the manifest of the hot pack that somebody has pushed for an image in a registry. `subject` is that of the image's.
+    ///
+    /// # Errors
+    ///
+    /// `Server`, also if there is none.
+    pub fn referrer(&mut self, url: &RemoteUrl, subject: String) -> Result<String> {
+        let url = url.as_str().to_owned();
+        match self.ask(&Ask::Referrer { url, subject }, ANSWER)? {
+            Tell::Done { digest, .. } => Ok(digest),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Lets an image arrive. With `anew`, what is here of it cannot be read: if the server says now that it has another length or
     /// digest, the entry is made anew.
     ///

@@ -96,6 +96,8 @@ pub struct Upload {
     pub config: String,
     /// The text of the manifest.
     pub manifest: String,
+    /// Whether it has no name of its own, and says something of what `url` names.
+    pub is_referrer: bool,
 }
 
 /// A container image that is to be fetched into a directory, which becomes an OCI layout.
@@ -177,6 +179,13 @@ pub enum Ask {
         /// None if the user has nothing.
         credential: Option<Credential>,
     },
+    /// Where is the hot pack that somebody has pushed for this image?
+    Referrer {
+        /// The name of the image in a registry.
+        url: String,
+        /// The digest of its manifest, with `sha256:`.
+        subject: String,
+    },
     /// Sends a file to a registry. Only [`Job`](crate::Job) asks this.
     Push(Upload),
     /// Fetches a container image. Only [`Job`](crate::Job) asks this.
@@ -224,7 +233,7 @@ pub enum Tell {
         /// Their number.
         bytes: u64,
     },
-    /// It is done.
+    /// It is done, or found.
     Done {
         /// The digest of the manifest, with `sha256:`.
         digest: String,

@@ -110,6 +110,11 @@ impl RegistryName {
         format!("{}/v2/{}/blobs/{digest}", self.origin(), self.name)
     }
 
+    /// The URL of a list of what is said of the manifest with this digest.
+    pub fn referrers_url(&self, digest: &str) -> String {
+        format!("{}/v2/{}/referrers/{digest}", self.origin(), self.name)
+    }
+
     /// The URL that begins an upload.
     pub fn upload_url(&self) -> String {
         format!("{}/v2/{}/blobs/uploads/", self.origin(), self.name)

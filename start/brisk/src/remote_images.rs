@@ -11,8 +11,8 @@ use brisk_image::verity::{RootHash, Verity};
 use brisk_image::{ErrorKind, Image, Limits, OpenOptions as ImageOptions, Work};
 use brisk_launch::sys::process::start_detached;
 use brisk_remote::{
-    Arriving, Ask, Background, Class, Descriptor, Entry, Fetcher, FetcherPlace, OpenOptions,
-    RemoteCache, RemoteUrl, Resolved, WAIT, WaitingImage, now,
+    Arriving, Ask, Background, Class, Content, Descriptor, Entry, Fetcher, FetcherPlace,
+    OpenOptions, RemoteCache, RemoteUrl, Resolved, WAIT, WaitingImage, now,
 };
 use brisk_serve::{RemoteImage, RemotePack, open_arriving, open_arriving_pack};
 use brisk_terminal::age::parse_linger;
@@ -198,10 +198,17 @@ impl RemoteArgs {
             return Ok(None);
         };
         let url = RemoteUrl::parse(&opened.entry.about.url)?;
-        if url.registry().is_some() {
+        let beside = match url.registry() {
+            None => Some(url.beside(".hot")),
+            Some(name) => {
+                let digest = pushed_pack(&url, &opened.entry, arrives).unwrap_or_default();
+                digest.map(|digest| name.at_digest(&digest))
+            }
+        };
+        let Some(beside) = beside else {
             return Ok(None);
-        }
-        let beside = RemoteUrl::parse(&url.beside(".hot"))?;
+        };
+        let beside = RemoteUrl::parse(&beside)?;
         // A start of what is here needs no network, and one of another image no three round trips each time to hear that there is no
         // pack. What is not there is no fault.
         let is_absent = !self.refresh && place()?.cache().is_absent(&beside, now());
@@ -244,7 +251,9 @@ impl RemoteArgs {
         let not_here = "the image is here, and the pack is not";
         ensure!(asks || known.as_ref().is_some_and(is_whole), not_here);
         // A list arrives without what its server says of the pack, so that is asked for.
-        let is_list = known.is_some_and(|entry| matches!(entry.described(), Ok((None, _))));
+        let is_list = known.is_some_and(
+            |entry| matches!(entry.described(), Ok(found) if found.descriptor.is_none()),
+        );
         let asking = Self {
             refresh: self.refresh || is_list,
             ..self.clone()
@@ -254,7 +263,10 @@ impl RemoteArgs {
         ensure!(arrives || is_whole(&entry), not_here);
         let root = entry.about.root.as_deref().map(str::parse::<RootHash>);
         let root = root.transpose()?.context("it has no root hash")?;
-        let described = entry.described()?.0.context("nothing is said of it")?;
+        let described = entry
+            .described()?
+            .descriptor
+            .context("nothing is said of it")?;
         let tree = Descriptor::parse(&described)?.hash_tree;
         let tree = tree.context("it has no hash tree")?;
         let arriving = Arc::new(Arriving::open(&entry)?);
@@ -322,7 +334,8 @@ impl RemoteArgs {
         let asked = Fetcher::at(place)
             .map_err(anyhow::Error::from)
             .and_then(|mut fetcher| {
-                let resolved = match self.is_list {
+                // Nobody vouches for a list, and a registry has it under a digest.
+                let resolved = match self.is_list && url.registry().is_none() {
                     true => Resolved::default(),
                     false => fetcher.resolve(url, asks)?,
                 };
@@ -432,6 +445,21 @@ fn name_realm(url: &RemoteUrl, resolved: &Resolved, cache: &RemoteCache) {
             shown(realm)
         ));
     }
+}
+
+/// The digest of the manifest of the hot pack that somebody has pushed for an image. `asks`: the registry is asked, if none is known.
+fn pushed_pack(url: &RemoteUrl, entry: &Entry, asks: bool) -> anyhow::Result<Option<String>> {
+    let known = entry.pack()?;
+    if known.is_some() || !asks {
+        return Ok(known);
+    }
+    let Some(manifest) = entry.described()?.manifest else {
+        return Ok(None);
+    };
+    let subject = Content::of(manifest.as_bytes(), "").digest;
+    let digest = Fetcher::at(&place()?)?.referrer(url, subject)?;
+    entry.note_pack(&digest)?;
+    Ok(Some(digest))
 }
 
 /// Opens what is here of an image, and waits for what is not.

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use brisk_remote::{Content, Index, Manifest, media_type};
 use data_encoding::BASE64;
 
 use super::manifest;
@@ -433,7 +434,7 @@ fn a_registry_that_sends_wrong_bytes_is_found_out() {
     let files = Place::new();
     let registry = Registry::start(&files);
     let text = manifest(&files, "app:1");
-    let digest = brisk_remote::Content::of(text.as_bytes(), "").digest;
+    let digest = Content::of(text.as_bytes(), "").digest;
     registry.put(&format!("/v2/app/manifests/{digest}"), "x", text.as_bytes());
     let artifact = brisk_remote::Artifact::parse(&text).expect("it is one");
     let mut image = fs::read(files.path("www/app.img")).expect("published");
@@ -448,6 +449,58 @@ fn a_registry_that_sends_wrong_bytes_is_found_out() {
     assert!(message.contains("verity"), "{message}");
 }
 
+#[test]
+fn a_registry_with_a_list_of_its_own_is_asked_for_that() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    let (image, hot) = (text(&files.path("www/app.img")), files.path("hot"));
+    let profile = crate::recorded(&files);
+    files.done(&[
+        "hot",
+        &image,
+        "--profile",
+        &profile,
+        "-q",
+        "-o",
+        &text(&hot),
+    ]);
+    let bytes = fs::read(&hot).expect("made");
+    let layer = Content::of(&bytes, media_type::HOT_LAYER);
+    let blob = format!("/v2/app/blobs/{}", layer.digest);
+    registry.put(&blob, "x", &bytes);
+    let pack = Manifest::of(Content::of(b"{}", media_type::EMPTY), layer).to_text();
+    let mut found = Content::of(pack.as_bytes(), media_type::MANIFEST);
+    registry.put(
+        &format!("/v2/app/manifests/{}", found.digest),
+        "x",
+        pack.as_bytes(),
+    );
+    found.artifact_type = Some(media_type::HOT.into());
+    let subject = Content::of(manifest(&files, "app:1").as_bytes(), "").digest;
+    let list = format!("/v2/app/referrers/{subject}");
+    registry.put(
+        &list,
+        media_type::INDEX,
+        Index::of(found).to_text().as_bytes(),
+    );
+    let place = Place::new();
+    let mut program = crate::waiting(&place, &[&registry.url()]);
+    await_that("the pack is asked for", || {
+        registry
+            .asked()
+            .iter()
+            .any(|(request, _)| *request == format!("GET {blob}"))
+    });
+    drop(program.stdin.take());
+    program.wait().expect("ours");
+    assert!(
+        registry
+            .asked()
+            .iter()
+            .all(|(request, _)| !request.contains("manifests/sha256-"))
+    );
+}
+
 /// What SingularityCE and stacker push, and any other layer that is an image.
 #[test]
 fn what_other_programs_push_is_read() {
@@ -456,7 +509,7 @@ fn what_other_programs_push_is_read() {
     let of = |kinds: &[&str]| {
         let image = fs::read(files.path("www/app.img")).expect("published");
         let layer = |kind: &&str| {
-            let content = brisk_remote::Content::of(&image, kind);
+            let content = Content::of(&image, kind);
             serde_json::to_string(&content).expect("JSON")
         };
         let layers: Vec<String> = kinds.iter().map(layer).collect();

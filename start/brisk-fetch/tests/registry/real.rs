@@ -12,7 +12,7 @@ use minisign::KeyPair;
 use serde_json::Value;
 
 use super::{Registry, packed, pushed};
-use crate::support::{Place, contents, files, text};
+use crate::support::{Place, await_that, contents, files, text};
 
 #[test]
 fn an_image_is_pushed_and_starts_from_a_registry_and_later_without_it() {
@@ -82,6 +82,54 @@ fn what_is_said_of_a_push_is_documented() {
         .filter_map(|line| line.strip_prefix("| `"));
     let fields: BTreeSet<_> = rows.filter_map(|row| row.split('`').next()).collect();
     assert_eq!(fields, printed.keys().map(|name| &**name).collect());
+}
+
+/// docker-registry keeps no list of what is said of a manifest, so a tag stands for it.
+#[test]
+fn a_pack_that_was_pushed_for_an_image_says_what_comes_first() {
+    let place = Place::new();
+    let mut registry = Registry::start(&place, false);
+    let (image, url) = (packed(&place), registry.url("app:1"));
+    pushed(&place, &image, &url);
+    let (profile, hot) = (crate::recorded(&place), text(&place.path("app.hot")));
+    place.done(&["hot", &image, "--profile", &profile, "-q", "-o", &hot]);
+    assert!(
+        place
+            .fails(&["push", &image, &url, "--hot"])
+            .contains("is no hot pack")
+    );
+    // Twice is once.
+    for _ in 0..2 {
+        assert!(place.done(&["push", &hot, &url, "--hot", "-q"]).is_empty());
+    }
+    let mut program = crate::waiting(&place, &[&url]);
+    let present = || {
+        // At first there is none.
+        let listed = place.output(&["remote", "list", "--json"]).stdout;
+        let listed = String::from_utf8(listed).expect("JSON");
+        let images = listed
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        images
+            .filter_map(|image| image["present_bytes"].as_u64())
+            .sum::<u64>()
+    };
+    // The blocks of both files, which do not compress.
+    await_that("what the pack lists comes", || present() > 2 * 131_072);
+    await_that("it has a list", || {
+        place
+            .path("cache/brisk/remote/images")
+            .read_dir()
+            .expect("it is here")
+            .count()
+            == 2
+    });
+    registry.end();
+    for name in ["data/30", "data/31"] {
+        await_that("they are here", || crate::is_here(&place, &url, name, 100));
+    }
+    drop(program.stdin.take());
+    program.wait().expect("ours");
 }
 
 /// SingularityCE looks at types of the config and the only layer.

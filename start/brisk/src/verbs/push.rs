@@ -8,6 +8,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use brisk_image::Limits;
+use brisk_image::hot_pack::HotPack;
 use brisk_remote::{
     Artifact, Ask, Content, Descriptor, EMPTY_CONFIG, Job, Manifest, Platform, RegistryName,
     RemoteUrl, Upload, digits, media_type, now,
@@ -69,6 +71,10 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     serial: Option<u64>,
 
+    /// IMAGE is a hot pack (brisk hot) for the image that URL names, which stays as it is. brisk finds it when it starts the image.
+    #[arg(long, conflicts_with_all = ["form", "key", "serial"])]
+    hot: bool,
+
     /// What it is in the registry: an image of brisk, or what SingularityCE runs: a SIF file (by oras://), or of any other image
     /// the layer of a container image (by docker://, with --oci). brisk starts both, too.
     #[arg(long = "as", value_name = "FORM", default_value = "brisk")]
@@ -106,7 +112,7 @@ pub struct PushJson<'a> {
     is_signed: bool,
     /// The serial number.
     ///
-    /// Null for a SIF file.
+    /// Null for a SIF file or a hot pack.
     serial: Option<u64>,
     /// Size of the image.
     file_bytes: u64,
@@ -114,7 +120,7 @@ pub struct PushJson<'a> {
     sha256: &'a str,
     /// Root hash: 64 hexadecimal digits.
     ///
-    /// Null for a SIF file.
+    /// Null for a SIF file or a hot pack.
     root_hash: Option<&'a str>,
 }
 
@@ -123,7 +129,7 @@ struct Parcel {
     file: File,
     config: String,
     manifest: Manifest,
-    /// None for a SIF file.
+    /// None for a SIF file or a hot pack.
     descriptor: Option<Descriptor>,
     is_signed: bool,
 }
@@ -132,9 +138,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let (url, name) = target(args)?;
     let directory =
         tempfile::tempdir().context("cannot make a directory for the copy of the image")?;
-    let parcel = match args.form == Form::Sylabs && is_sif(&args.image.image)? {
-        true => Parcel::of_sif(args)?,
-        false => Parcel::of_image(args, &name, directory.path())?,
+    let parcel = match args.form {
+        _ if args.hot => Parcel::of_pack(args)?,
+        Form::Sylabs if is_sif(&args.image.image)? => Parcel::of_sif(args)?,
+        _ => Parcel::of_image(args, &name, directory.path())?,
     };
     let [layer] = &*parcel.manifest.layers else {
         bail!("a manifest of brisk has one layer");
@@ -145,6 +152,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         bytes: layer.size,
         config: parcel.config.clone(),
         manifest: parcel.manifest.to_text(),
+        is_referrer: args.hot,
     };
     let program = beside(FETCH).context("cannot find brisk's own file")?;
     let work = directory.path().join("job");
@@ -226,10 +234,32 @@ impl Parcel {
             "{}: a SIF file has its own signatures, and no hash tree that brisk could sign; leave out --key",
             shown(path)
         );
+        Self::of_file(args, media_type::SIF, media_type::SIF_CONFIG)
+    }
+
+    /// A hot pack, which belongs to an image.
+    fn of_pack(args: &Args) -> anyhow::Result<Self> {
+        let path = &args.image.image;
+        let file = File::open(path).with_context(|| format!("cannot open {}", shown(path)))?;
+        let pack = HotPack::from_source(file, &Limits::default());
+        pack.with_context(|| {
+            format!(
+                "{} is no hot pack that brisk can use; brisk hot makes one",
+                shown(path)
+            )
+        })?;
+        let mut parcel = Self::of_file(args, media_type::HOT_LAYER, media_type::EMPTY)?;
+        parcel.manifest.artifact_type = Some(media_type::HOT.into());
+        Ok(parcel)
+    }
+
+    /// A file as it is.
+    fn of_file(args: &Args, layer: &str, config: &str) -> anyhow::Result<Self> {
+        let path = &args.image.image;
         let found = Sidecar::of(path)?.with_context(|| format!("cannot read {}", shown(path)))?;
         let digest = digits(&found.digest);
-        let layer = Content::of_file(found.bytes, &digest, media_type::SIF, &args.title());
-        let config = Content::of(EMPTY_CONFIG.as_bytes(), media_type::SIF_CONFIG);
+        let layer = Content::of_file(found.bytes, &digest, layer, &args.title());
+        let config = Content::of(EMPTY_CONFIG.as_bytes(), config);
         Ok(Self {
             file: File::open(path).with_context(|| format!("cannot open {}", shown(path)))?,
             config: EMPTY_CONFIG.into(),
@@ -324,7 +354,7 @@ fn report(
             sha256: sha256.unwrap_or_default(),
             root_hash: descriptor.and_then(|descriptor| descriptor.root_hash.as_deref()),
         })?;
-    } else {
+    } else if !args.hot {
         writeln!(io::stdout().lock(), "brisk run {}", name.at_digest(digest))?;
     }
     if !args.quiet {
