@@ -510,7 +510,20 @@ pub fn reasons(error: &dyn std::error::Error) -> String {
         }
         next = error.source();
     }
-    all.join(": ")
+    without_query(&all.join(": "))
+}
+
+/// The same text, with URLs up to their `?`: where a server leads can have a key behind that.
+fn without_query(text: &str) -> String {
+    const BEFORE: &str = "url (";
+    let mut parts = text.split(BEFORE);
+    let mut shown = parts.next().unwrap_or("").to_owned();
+    for part in parts {
+        let (url, rest) = part.split_once(')').unwrap_or((part, ""));
+        let url = url.split('?').next().unwrap_or("");
+        shown += &format!("{BEFORE}{url}){rest}");
+    }
+    shown
 }
 
 /// Looks names up as the system does. A name that no user has named, but only a server, must not lead to this machine or its
@@ -579,6 +592,15 @@ mod tests {
         let local = tokio::task::LocalSet::new();
         let asked = local.block_on(&runtime, origin.document(&url, ".remote", false));
         assert_eq!(asked.err().as_deref(), Some("127.0.0.1 is too slow"));
+    }
+
+    #[test]
+    fn no_message_has_what_stands_behind_a_url() {
+        let text =
+            "error sending request for url (https://a.example/x?key=1): closed: url (b) ended";
+        let shown = "error sending request for url (https://a.example/x): closed: url (b) ended";
+        assert_eq!(without_query(text), shown);
+        assert_eq!(without_query("no answer"), "no answer");
     }
 
     #[test]
