@@ -83,7 +83,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// A layer or an index of files that goes to a registry with the bytes of standard input.
+/// A file that goes to a registry, with its manifest. It is the standard input of the process that sends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upload {
     /// The name in the registry.

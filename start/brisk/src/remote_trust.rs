@@ -304,6 +304,34 @@ mod tests {
     }
 
     #[test]
+    fn the_digest_of_a_manifest_vouches_for_the_root_hash_in_it() {
+        let text = Artifact::manifest(&descriptor(), None, "app.img").to_text();
+        let bare = Artifact::manifest(&without_tree(), None, "app.img").to_text();
+        let digest = |text: &str| digits(&Sha256::digest(text));
+        let of = |digest: &str| format!("oci+http://a.example/app@sha256:{digest}");
+        let plain = "oci+http://a.example/app@sha256:";
+        for (url, text, root) in [
+            (of(&digest(&text)), &text, Some(root())),
+            // The registry says another one, or none, so nobody vouches for what comes by plain http.
+            (of(&"ab".repeat(32)), &text, None),
+            (of(&digest(&bare)), &bare, None),
+        ] {
+            let resolved = Resolved {
+                manifest: Some(text.clone()),
+                ..Resolved::default()
+            };
+            match (judged(&url, &resolved, None, 0, false), root) {
+                (found, Some(root)) => assert_eq!(found, Ok(trust(Some(root), None))),
+                (found, None) => {
+                    let message = found.unwrap_err();
+                    assert!(message.starts_with(plain), "{message}");
+                    assert!(message.contains("nobody vouches"), "{message}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_trusted_key_must_have_signed_name_number_and_root_hash() {
         let (keys, others) = (
             KeyPair::generate_unencrypted_keypair().unwrap(),
