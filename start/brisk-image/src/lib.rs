@@ -56,6 +56,7 @@ All in this table are on by default:
 | `gzip`, `lzo`, `lz4`, `xz`, `zstd` | the codec of that name. All but `lzo` are in C, and write as well as read |
 | `write` | [`ImageWriter`], [`Tree`], [`TreeBuilder`] and what belongs to them |
 | `tar` | [`Tree::from_tar`]. Implies `write` |
+| `layers` | [`Tree::from_layers`]. Implies `tar` and `zstd` |
 | `profile` | the modules [`profile`] and [`hot_pack`]. With `write`, [`ImageWriter::hot_pack`] too |
 
 A program that only reads images leaves out all but the codecs: with `default-features = false` and
@@ -226,6 +227,13 @@ pub mod listing {
 /// Parts of a file's contents, and how they are stored.
 pub mod contents {
     pub use crate::read::file_reader::{Piece, StoredAs};
+}
+
+/// What container images are made of.
+#[cfg(feature = "layers")]
+pub mod layers {
+    pub use crate::tree::tar::archive_index::archive_files;
+    pub use crate::tree::tar::layer::Layer;
 }
 
 /// The rules that a tree is packed by.

@@ -91,15 +91,16 @@ impl PlanRules {
         Ok((order.collect::<Result<_>>()?, raw))
     }
 
-    /// The plan for the files that `visit` gives to what it is called with: the path from the root of the tree, and the
-    /// number by which the plan names the file. They come in the order that those without a rule are to have.
+    /// The plan for the files that `visit` gives to what it is called with: the path from the root of the tree, the number by
+    /// which the plan names the file, and its position among those of the same rule or of none. Files of the same position
+    /// stay in the order in which they come.
     pub(crate) fn plan(
         &self,
-        visit: impl FnOnce(&mut dyn FnMut(&Path, usize)) -> Result<()>,
+        visit: impl FnOnce(&mut dyn FnMut(&Path, usize, u32)) -> Result<()>,
     ) -> Result<Plan> {
         let (order, raw) = self.matchers()?;
-        let mut ranked: Vec<(usize, Placement)> = Vec::new();
-        visit(&mut |path, file| {
+        let mut ranked: Vec<((usize, u32), Placement)> = Vec::new();
+        visit(&mut |path, file, position| {
             let matches =
                 |set: &Gitignore| set.matched_path_or_any_parents(path, false).is_ignore();
             let rank = order.iter().position(matches).unwrap_or(order.len());
@@ -113,7 +114,7 @@ impl PlanRules {
                 class,
                 storage,
             };
-            ranked.push((rank, placement));
+            ranked.push(((rank, position), placement));
         })?;
         // Stable: files of one rank keep their order.
         ranked.sort_by_key(|(rank, _)| *rank);
@@ -132,7 +133,7 @@ mod tests {
         let rules = PlanRules::new(own(order), own(raw)).unwrap();
         let plan = rules.plan(|add| {
             for (file, path) in files.iter().enumerate() {
-                add(Path::new(path), file);
+                add(Path::new(path), file, 0);
             }
             Ok(())
         });

@@ -133,6 +133,17 @@ impl FileSource for AddedFiles {
     fn image(&self) -> Option<&Image> {
         self.base.as_ref()?.image()
     }
+
+    fn is_stream(&self) -> bool {
+        self.base.as_ref().is_some_and(|base| base.is_stream())
+    }
+
+    fn digest(&self, file: SourceId) -> Option<[u8; 32]> {
+        self.base
+            .as_ref()
+            .filter(|_| file < self.first)?
+            .digest(file)
+    }
 }
 
 impl SourceFile for &AddedFile {

@@ -10,7 +10,7 @@ mod losses;
 pub(crate) mod mode_change;
 pub(crate) mod rules;
 #[cfg(feature = "tar")]
-mod tar;
+pub(crate) mod tar;
 mod tree_path;
 
 use std::ffi::OsStr;
@@ -96,6 +96,19 @@ pub(crate) trait FileSource: Send + Sync {
 
     /// The image that files come from whose [`SourceFile::stored`] is known.
     fn image(&self) -> Option<&Image> {
+        None
+    }
+
+    /// Whether files are to be read one after the other, each from front to back, in the order of their numbers: then all are
+    /// read once. Any other order is right, too, and may take as long for each file as for all.
+    fn is_stream(&self) -> bool {
+        false
+    }
+
+    /// A digest of the contents of a file, if one is known. Files of this source with the same length and digest have the same
+    /// contents.
+    fn digest(&self, file: SourceId) -> Option<[u8; 32]> {
+        let _ = file;
         None
     }
 }

@@ -125,6 +125,13 @@ struct Member {
     len: usize,
 }
 
+/// What a thread gets: a job, and what it is about if that was read already.
+struct Task {
+    job: Job,
+    /// A buffer of the pool. None if the thread reads.
+    input: Option<Result<Vec<u8>>>,
+}
+
 /// A block that was made.
 struct Made {
     job: Job,
@@ -158,9 +165,11 @@ enum Form {
 
 /// Makes the jobs of a plan, one after the other.
 ///
-/// Which block holds what follows from lengths alone, so it is known before anything is read.
+/// Which block holds what follows from lengths alone, so it is known before anything is read. Where the tree is a stream, it is
+/// read here, as jobs are given out in order.
 struct Layout<'a, I> {
     tree: &'a Tree,
+    pool: &'a Pool,
     placements: I,
     options: DataOptions,
     /// The file that is cut up at the moment, where its next block starts, and where blocks of its
@@ -170,8 +179,11 @@ struct Layout<'a, I> {
     long: Option<Box<dyn SourceFile + Send + 'a>>,
     /// The block that is filled at the moment, its bytes, and the class of its files.
     shared: (Vec<Member>, usize, u8),
-    /// A full shared block, which comes next.
+    /// What is in it, if the tree is a stream.
+    shared_input: Option<Result<Vec<u8>>>,
+    /// A full shared block, which comes next, and what is in it.
     full: Option<Vec<Member>>,
+    full_input: Option<Result<Vec<u8>>>,
 }
 
 /// Bytes of the hole at `offset` that is given out next: whole steps before `end`. None where there is
@@ -187,9 +199,35 @@ fn hole(file: &mut dyn SourceFile, offset: u64, end: u64, step: u64) -> Option<u
 }
 
 impl<I: Iterator<Item = Placement>> Iterator for Layout<'_, I> {
-    type Item = Job;
+    type Item = Task;
 
-    fn next(&mut self) -> Option<Job> {
+    fn next(&mut self) -> Option<Task> {
+        let job = self.next_job()?;
+        let input = match &job {
+            Job::Block { item, offset, len } if self.tree.source.is_stream() => {
+                let mut buffer = self.pool.take();
+                let read = read_stream(self.tree, item.source, *offset, &mut buffer[..*len]);
+                Some(read.map(|()| buffer))
+            }
+            Job::SharedBlock(_) => self.full_input.take(),
+            Job::Block { .. } | Job::Hole { .. } => None,
+        };
+        Some(Task { job, input })
+    }
+}
+
+/// Fills `buf` from `offset` of the file.
+fn read_stream(tree: &Tree, source: SourceId, offset: u64, buf: &mut [u8]) -> Result<()> {
+    let mut file = tree.source.open(source)?;
+    match file.is_hole(offset, buf.len() as u64)? {
+        true => buf.fill(0),
+        false => file.read_exact_at(offset, buf)?,
+    }
+    file.check_unchanged()
+}
+
+impl<I: Iterator<Item = Placement>> Layout<'_, I> {
+    fn next_job(&mut self) -> Option<Job> {
         loop {
             if let Some(members) = self.full.take() {
                 return Some(Job::SharedBlock(members));
@@ -265,6 +303,17 @@ impl<I> Layout<'_, I> {
         if self.shared.1 + len > self.options.block_size as usize {
             self.close_shared();
         }
+        if self.tree.source.is_stream() {
+            let input = self
+                .shared_input
+                .take()
+                .unwrap_or_else(|| Ok(self.pool.take()));
+            self.shared_input = Some(input.and_then(|mut input| {
+                let part = &mut input[self.shared.1..self.shared.1 + len];
+                read_stream(self.tree, item.source, offset, part)?;
+                Ok(input)
+            }));
+        }
         self.shared.0.push(Member { item, offset, len });
         self.shared.1 += len;
     }
@@ -273,6 +322,7 @@ impl<I> Layout<'_, I> {
         if !self.shared.0.is_empty() {
             self.shared.1 = 0;
             self.full = Some(std::mem::take(&mut self.shared.0));
+            self.full_input = self.shared_input.take();
         }
     }
 }
@@ -346,15 +396,22 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn make(&mut self, job: Job) -> Result<Made> {
+    fn make(&mut self, task: Task) -> Result<Made> {
         let mut input = std::mem::take(&mut self.input);
-        let made = self.make_of(job, &mut input);
+        let is_read = match task.input {
+            Some(read) => {
+                self.pool.give(std::mem::replace(&mut input, read?));
+                true
+            }
+            None => false,
+        };
+        let made = self.make_of(task.job, &mut input, is_read);
         self.input = input;
         made
     }
 
-    /// Makes a block by way of `input`, which holds one.
-    fn make_of(&mut self, job: Job, input: &mut Vec<u8>) -> Result<Made> {
+    /// Makes a block by way of `input`, which holds one. `is_read` says that it holds what the job is about.
+    fn make_of(&mut self, job: Job, input: &mut Vec<u8>, is_read: bool) -> Result<Made> {
         let (len, storage) = match &job {
             Job::Block { len, item, .. } => (*len, item.storage),
             Job::SharedBlock(members) => (members.iter().map(|m| m.len).sum(), Storage::Coded),
@@ -390,7 +447,16 @@ impl<'a> Worker<'a> {
                 }
             }
         }
-        if self.read(&job, &mut input[..len])? {
+        let is_sparse = match is_read {
+            // As below: a raw file and a shared block are stored whole.
+            true => {
+                matches!(job, Job::Block { .. })
+                    && storage == Storage::Coded
+                    && is_zero(&input[..len])
+            }
+            false => self.read(&job, &mut input[..len])?,
+        };
+        if is_sparse {
             return Ok(Made::sparse(job));
         }
         let mut buffer = self.pool.take();
@@ -527,6 +593,7 @@ pub(crate) fn write(
     Encoder::new(&options.compression, options.block_size)?;
     let layout = Layout {
         tree,
+        pool: &pool,
         placements: plan
             .placements
             .iter()
@@ -536,7 +603,9 @@ pub(crate) fn write(
         current: None,
         long: None,
         shared: (Vec::new(), 0, 0),
+        shared_input: None,
         full: None,
+        full_input: None,
     };
     let threads = work.thread_count();
     ordered::for_each(
@@ -554,8 +623,8 @@ pub(crate) fn write(
                 input: vec![0; options.block_size as usize],
             })
         },
-        |worker, job| match worker {
-            Ok(worker) => worker.make(job),
+        |worker, task| match worker {
+            Ok(worker) => worker.make(task),
             Err(_) => Err(Error::input("the codec cannot be used")),
         },
         |made| {

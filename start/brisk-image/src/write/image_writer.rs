@@ -433,11 +433,16 @@ impl ImageWriter {
             out.append(options)?;
         }
 
+        let is_stream = tree.source.is_stream();
         let plan = self.rules.plan(|add| {
             tree.visit_files(|path, file| {
                 self.check_length(&tree.inodes[file].kind)
                     .map_err(|e| e.with_path(path))?;
-                add(path, file);
+                let position = match tree.inodes[file].kind {
+                    TreeKind::File { source, .. } if is_stream => source,
+                    _ => 0,
+                };
+                add(path, file, position);
                 Ok(())
             })
         })?;

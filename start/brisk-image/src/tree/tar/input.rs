@@ -20,14 +20,8 @@ pub(super) trait TarInput {
     /// Goes past `len` bytes; true if there were as many.
     fn skip(&mut self, len: u64) -> Result<bool>;
 
-    /// Goes past `len` bytes and keeps them; returns where they are in what [`TarInput::finish`]
-    /// returns, or none if there were fewer.
+    /// Goes past `len` bytes and keeps them; returns where they are in what was kept, or none if there were fewer.
     fn keep(&mut self, len: u64) -> Result<Option<u64>>;
-
-    /// What was kept.
-    fn finish(self) -> Result<Kept>
-    where
-        Self: Sized;
 }
 
 /// A file with the contents of the files of an archive.
@@ -38,9 +32,9 @@ pub(super) struct Kept {
 }
 
 /// Length, and times of the last changes to contents and inode in nanoseconds.
-type Stamp = (u64, i128, i128);
+pub(super) type Stamp = (u64, i128, i128);
 
-fn stamp(file: &File) -> Result<Stamp> {
+pub(super) fn stamp(file: &File) -> Result<Stamp> {
     let metadata = file
         .metadata()
         .map_err(|e| Error::io("read the metadata of the archive", e))?;
@@ -66,24 +60,43 @@ impl Kept {
     }
 
     pub(super) fn check_unchanged(&self) -> Result<()> {
-        let Some(was) = self.stamp else {
-            return Ok(());
-        };
-        let is = stamp(&self.file)?;
-        if was.0 != is.0 {
-            return Err(Error::changed("length", was.0, is.0));
+        match self.stamp {
+            Some(was) => check_stamp(&self.file, was),
+            None => Ok(()),
         }
-        for (what, was, is) in [
-            ("modification time", was.1, is.1),
-            ("change time", was.2, is.2),
-        ] {
-            if was != is {
-                let shown = |time: i128| u64::try_from(time.unsigned_abs()).unwrap_or(u64::MAX);
-                return Err(Error::changed(what, shown(was), shown(is)));
-            }
-        }
-        Ok(())
     }
+}
+
+/// Checks that `file` is still what it was.
+pub(super) fn check_stamp(file: &File, was: Stamp) -> Result<()> {
+    let is = stamp(file)?;
+    if was.0 != is.0 {
+        return Err(Error::changed("length", was.0, is.0));
+    }
+    for (what, was, is) in [
+        ("modification time", was.1, is.1),
+        ("change time", was.2, is.2),
+    ] {
+        if was != is {
+            let shown = |time: i128| u64::try_from(time.unsigned_abs()).unwrap_or(u64::MAX);
+            return Err(Error::changed(what, shown(was), shown(is)));
+        }
+    }
+    Ok(())
+}
+
+/// Fills `buf` as far as there are bytes, and returns how many there were.
+pub(super) fn read_full(from: &mut impl Read, buf: &mut [u8]) -> Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match from.read(&mut buf[done..]) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Error::io("read the archive", e)),
+        }
+    }
+    Ok(done)
 }
 
 /// An archive that can be read once; contents go to a file without a name.
@@ -106,6 +119,15 @@ impl<R: Read> Stream<R> {
             spooled: 0,
             directory: directory.to_owned(),
         })
+    }
+
+    /// What was kept.
+    pub(super) fn finish(self) -> Result<Kept> {
+        let file = self
+            .spool
+            .into_inner()
+            .map_err(|e| spool_error(e.into_error(), &self.directory))?;
+        Ok(Kept { file, stamp: None })
     }
 
     /// Gives `each` the next `len` bytes in parts; true if there were as many.
@@ -141,16 +163,7 @@ fn spool_error(e: io::Error, directory: &Path) -> Error {
 
 impl<R: Read> TarInput for Stream<R> {
     fn read(&mut self, buf: &mut [u8]) -> Result<usize> {
-        let mut done = 0;
-        while done < buf.len() {
-            match self.archive.read(&mut buf[done..]) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::io("read the archive", e)),
-            }
-        }
-        Ok(done)
+        read_full(&mut self.archive, buf)
     }
 
     fn skip(&mut self, len: u64) -> Result<bool> {
@@ -164,14 +177,6 @@ impl<R: Read> TarInput for Stream<R> {
         }
         self.spooled += len;
         Ok(Some(at))
-    }
-
-    fn finish(self) -> Result<Kept> {
-        let file = self
-            .spool
-            .into_inner()
-            .map_err(|e| spool_error(e.into_error(), &self.directory))?;
-        Ok(Kept { file, stamp: None })
     }
 }
 
@@ -198,6 +203,14 @@ impl InPlace {
             .map_err(|e| Error::io("find the start of the archive", e))?;
         let stamp = stamp(&archive)?;
         Ok(Self { archive, stamp, at })
+    }
+
+    /// What was kept: all that is in the file.
+    pub(super) fn finish(self) -> Kept {
+        Kept {
+            file: self.archive,
+            stamp: Some(self.stamp),
+        }
     }
 }
 
@@ -227,12 +240,5 @@ impl TarInput for InPlace {
     fn keep(&mut self, len: u64) -> Result<Option<u64>> {
         let at = self.at;
         Ok(self.skip(len)?.then_some(at))
-    }
-
-    fn finish(self) -> Result<Kept> {
-        Ok(Kept {
-            file: self.archive,
-            stamp: Some(self.stamp),
-        })
     }
 }

@@ -133,6 +133,22 @@ pub(super) struct TarEntry {
     pub(super) xattrs: Vec<Xattr>,
 }
 
+#[cfg(feature = "layers")]
+impl TarEntry {
+    /// Bytes of its names, attributes and segments.
+    pub(super) fn metadata(&self) -> u64 {
+        let other = match &self.kind {
+            TarKind::File { segments, .. } => size_of_val(segments.as_slice()),
+            TarKind::HardLink(target) => target.0.len(),
+            TarKind::Symlink(target) => target.len(),
+            _ => 0,
+        };
+        let xattrs = self.xattrs.iter();
+        let xattrs = xattrs.map(|xattr| xattr.name().len() + xattr.value().len());
+        (self.position.name.len() + self.path.0.len() + other + xattrs.sum::<usize>()) as u64
+    }
+}
+
 pub(super) enum TarKind {
     Directory,
     File {
@@ -165,6 +181,8 @@ pub(super) struct TarReader<I> {
     is_pax: bool,
     /// Bytes behind the end of the archive that are not zeros.
     trailing: bool,
+    /// Whether the archive may end without padding and blocks of zeros, as programs in Go allow. Its digest then says that it is whole.
+    ends_anywhere: bool,
 }
 
 /// What stands in front of an entry and describes it.
@@ -185,7 +203,22 @@ impl<I: TarInput> TarReader<I> {
             global: PaxRecords::default(),
             is_pax: false,
             trailing: false,
+            ends_anywhere: false,
         }
+    }
+
+    /// Reads what a layer of a container image holds.
+    #[cfg(feature = "layers")]
+    pub(super) fn of_layer(input: I) -> Self {
+        Self {
+            ends_anywhere: true,
+            ..Self::new(input)
+        }
+    }
+
+    #[cfg(feature = "layers")]
+    pub(super) fn input(&mut self) -> &mut I {
+        &mut self.input
     }
 
     /// What the entries were read from, and where the archive ended if more follows that is not
@@ -234,6 +267,9 @@ impl<I: TarInput> TarReader<I> {
         let byte = self.position;
         let mut block = [0; BLOCK];
         let n = self.read(&mut block)?;
+        if self.ends_anywhere && n == 0 {
+            return Ok(None);
+        }
         if byte == 0 && n == 0 {
             return Err(Error::input("the archive is empty; give a tar archive"));
         }
@@ -524,7 +560,7 @@ impl<I: TarInput> TarReader<I> {
         let padding = padded(position, stored)? - stored;
         let kept = self.input.keep(stored)?;
         let mut at = kept.ok_or_else(|| position.refuse(cut_short(stored)))?;
-        if !self.input.skip(padding)? {
+        if !self.input.skip(padding)? && !self.ends_anywhere {
             return Err(position.refuse(cut_short(stored)));
         }
         self.position += stored + padding;

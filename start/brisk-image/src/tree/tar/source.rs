@@ -14,6 +14,8 @@ use std::rc::Rc;
 
 use super::input::{InPlace, Kept, Stream, TarInput};
 use super::reader::{Segment, TarEntry, TarKind, TarPath, TarPosition, TarReader};
+#[cfg(feature = "layers")]
+use super::whiteout::Mark;
 use crate::error::{Error, Result};
 use crate::read::xattr_reader::Xattr;
 use crate::tree::builder::{NodeKind, TreeBuilder};
@@ -41,7 +43,8 @@ impl Tree {
     /// `Unsupported` for entries of other types; `Io` for what cannot be read or spooled. The text
     /// says the entry and the byte of its header.
     pub fn from_tar(archive: impl Read, spool: &Path, rules: &TreeRules) -> Result<Self> {
-        from_input(Stream::new(archive, spool)?, rules)
+        let (tree, input) = from_input(Stream::new(archive, spool)?, rules)?;
+        tree.into_tree_of(input.finish()?)
     }
 
     /// As [`Tree::from_tar`], from a regular file whose cursor is at the start of the archive.
@@ -51,11 +54,12 @@ impl Tree {
     ///
     /// Those of [`Tree::from_tar`], and `Input` for what is not a regular file.
     pub fn from_tar_file(archive: File, rules: &TreeRules) -> Result<Self> {
-        from_input(InPlace::new(archive)?, rules)
+        let (tree, input) = from_input(InPlace::new(archive)?, rules)?;
+        tree.into_tree_of(input.finish())
     }
 }
 
-fn from_input(input: impl TarInput, rules: &TreeRules) -> Result<Tree> {
+fn from_input<I: TarInput>(input: I, rules: &TreeRules) -> Result<(Extracted<'_>, I)> {
     let mut reader = TarReader::new(input);
     let mut archive = Extracted::new(rules);
     while let Some(entry) = reader.next()? {
@@ -67,7 +71,7 @@ fn from_input(input: impl TarInput, rules: &TreeRules) -> Result<Tree> {
             "the archive ends at byte {end}, and what follows was left out; to pack several archives, join them with `tar -A`"
         ));
     }
-    archive.into_tree(input.finish()?)
+    Ok((archive, input))
 }
 
 /// The number of a [`Node`]; the root is 0.
@@ -78,7 +82,7 @@ type NodeId = usize;
 /// 1. Node 0 is the root, a directory.
 /// 2. Each directory that has a name is in exactly one directory.
 /// 3. `ends` is sorted, and the last of it is the length of `segments`.
-struct Extracted<'a> {
+pub(super) struct Extracted<'a> {
     rules: &'a TreeRules,
     nodes: Vec<Node>,
     /// Most files have the same attributes as many others.
@@ -87,8 +91,11 @@ struct Extracted<'a> {
     segments: Vec<Segment>,
     /// For each file the end of its segments.
     ends: Vec<usize>,
-    /// Bytes of all files that the archive does not hold.
+    /// Bytes of all files that the archive does not hold, and how many are allowed.
     holes: u64,
+    most_holes: u64,
+    /// Whether an entry may be in the place of a directory that has names: in layers, which are made one on top of the other.
+    replaces_directories: bool,
     newest: i64,
     /// How many names started with `/`, and the first of them.
     absolute: Option<(u64, TarPosition)>,
@@ -134,6 +141,8 @@ impl<'a> Extracted<'a> {
             segments: Vec::new(),
             ends: Vec::new(),
             holes: 0,
+            most_holes: MOST_HOLES,
+            replaces_directories: false,
             newest: i64::MIN,
             absolute: None,
             warnings: Vec::new(),
@@ -182,7 +191,7 @@ impl<'a> Extracted<'a> {
             if is_directory && self.is_directory(there) {
                 return self.set_directory(there, entry);
             }
-            if names > 0 {
+            if names > 0 && !self.replaces_directories {
                 return Err(position.refuse(format_args!(
                     "is no directory, but an earlier entry of its name is one that holds {names} names; leave one of them out of the archive"
                 )));
@@ -304,11 +313,11 @@ impl<'a> Extracted<'a> {
                 let kept = segments.iter().map(|segment| segment.piece.len);
                 let kept = kept.fold(0, u64::saturating_add);
                 self.holes = self.holes.saturating_add(len.saturating_sub(kept));
-                if self.holes > MOST_HOLES {
+                if self.holes > self.most_holes {
                     return Err(entry.position.refuse(format_args!(
-                        "makes the holes of all files {} bytes, allowed are {MOST_HOLES}; pack the \
+                        "makes the holes of all files {} bytes, allowed are {}; pack the \
                          directory instead",
-                        self.holes
+                        self.holes, self.most_holes
                     )));
                 }
                 self.segments.extend(segments);
@@ -345,7 +354,12 @@ impl<'a> Extracted<'a> {
     }
 
     /// Walks what is there as a directory is walked, so that the tree is the same.
-    fn into_tree(mut self, kept: Kept) -> Result<Tree> {
+    ///
+    /// `source` makes what opens files of their segments and the ends of these.
+    pub(super) fn into_tree(
+        mut self,
+        source: impl FnOnce(Vec<Segment>, Vec<usize>) -> Box<dyn FileSource>,
+    ) -> Result<Tree> {
         let root_time = match self.nodes[0].given {
             true => Some(self.nodes[0].mtime),
             false => None,
@@ -402,11 +416,18 @@ impl<'a> Extracted<'a> {
         }
         builder.warnings.append(&mut self.warnings);
         builder.warnings.append(&mut losses.warnings());
-        Ok(builder.finish_with(Box::new(TarSource {
-            kept,
-            segments: self.segments,
-            ends: self.ends,
-        })))
+        Ok(builder.finish_with(source(self.segments, self.ends)))
+    }
+
+    /// The tree whose contents are `kept`.
+    fn into_tree_of(self, kept: Kept) -> Result<Tree> {
+        self.into_tree(|segments, ends| {
+            Box::new(TarSource {
+                kept,
+                segments,
+                ends,
+            })
+        })
     }
 
     fn attributes(
@@ -438,6 +459,81 @@ impl<'a> Extracted<'a> {
     }
 }
 
+#[cfg(feature = "layers")]
+impl<'a> Extracted<'a> {
+    /// What no layer has changed yet.
+    pub(super) fn of_layers(rules: &'a TreeRules, most_holes: u64) -> Self {
+        Self {
+            most_holes,
+            replaces_directories: true,
+            ..Self::new(rules)
+        }
+    }
+
+    /// Changes what is there as a layer says. Its deletions come first, as they are about lower layers only. Returns what came
+    /// with the regular files, in the order of their numbers.
+    pub(super) fn add_layer<T>(&mut self, entries: Vec<(TarEntry, T)>) -> Result<Vec<T>> {
+        let mut deletions = Vec::new();
+        let mut additions = Vec::new();
+        for (entry, with) in entries {
+            let mark = Mark::of(&entry.path).map_err(|why| entry.position.refuse(why))?;
+            let directory = self.directory_above(&entry.path);
+            match (mark, directory) {
+                (Mark::None, _) => {
+                    additions.push((entry, with));
+                    continue;
+                }
+                (Mark::Deleted(name), Ok(Some(directory))) => {
+                    if let NodeKind::Directory(children) = &mut self.nodes[directory].kind {
+                        children.remove(name);
+                    }
+                }
+                (Mark::Opaque, Ok(Some(directory))) => {
+                    self.nodes[directory].kind = NodeKind::empty_directory();
+                }
+                // Nothing is there, or what this layer replaces.
+                (_, Ok(None) | Err(_)) => {}
+            }
+            deletions.push(entry);
+        }
+        let mut files = Vec::new();
+        for (entry, with) in additions {
+            let is_file = matches!(entry.kind, TarKind::File { .. });
+            self.add(entry)?;
+            files.extend(is_file.then_some(with));
+        }
+        // What is not replaced stays in the way of a deletion, and runtimes differ in what they then delete.
+        for entry in deletions {
+            if let Err(link) = self.directory_above(&entry.path) {
+                return Err(entry.position.refuse(format_args!(
+                    "marks a deletion below {link:?}, which is a symbolic link; delete by the path that it leads to"
+                )));
+            }
+        }
+        Ok(files)
+    }
+
+    /// The directory that has the last name of `path`; none if there is none. The error is the symbolic link that it is below.
+    fn directory_above(&self, path: &TarPath) -> Result<Option<NodeId>, PathBuf> {
+        let Some((parents, _)) = path.split() else {
+            return Ok(None);
+        };
+        let (mut directory, mut above) = (0, PathBuf::new());
+        for component in parents {
+            above.push(OsStr::from_bytes(component));
+            match self.children(directory).get(component) {
+                None => return Ok(None),
+                Some(&child) => match &self.nodes[child].kind {
+                    NodeKind::Directory(_) => directory = child,
+                    NodeKind::Other(TreeKind::Symlink(_)) => return Err(above),
+                    NodeKind::Other(_) => return Ok(None),
+                },
+            }
+        }
+        Ok(Some(directory))
+    }
+}
+
 /// What something that is no directory is.
 fn described(kind: &TreeKind) -> &'static str {
     match kind {
@@ -465,19 +561,39 @@ impl FileSource for TarSource {
             _ => self.ends[file - 1],
         };
         self.kept.check_unchanged()?;
-        Ok(Box::new(OpenFile {
-            kept: &self.kept,
-            segments: &self.segments[start..self.ends[file]],
-        }))
+        let segments = &self.segments[start..self.ends[file]];
+        Ok(Box::new(OpenFile::new(&self.kept, segments)))
     }
 }
 
-struct OpenFile<'a> {
-    kept: &'a Kept,
+/// Where the segments of files are.
+pub(super) trait Stored {
+    fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Checks that it is what it was.
+    fn check_unchanged(&self) -> Result<()>;
+}
+
+impl Stored for &Kept {
+    fn read_exact_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        Kept::read_exact_at(self, offset, buf)
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        Kept::check_unchanged(self)
+    }
+}
+
+pub(super) struct OpenFile<'a, S> {
+    stored: S,
     segments: &'a [Segment],
 }
 
-impl OpenFile<'_> {
+impl<'a, S> OpenFile<'a, S> {
+    pub(super) fn new(stored: S, segments: &'a [Segment]) -> Self {
+        Self { stored, segments }
+    }
+
     /// The segments that end behind `offset`.
     fn segments_from(&self, offset: u64) -> &[Segment] {
         let first = self
@@ -487,7 +603,7 @@ impl OpenFile<'_> {
     }
 }
 
-impl SourceFile for OpenFile<'_> {
+impl<S: Stored> SourceFile for OpenFile<'_, S> {
     fn read_exact_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut segments = self.segments_from(offset).iter();
         let (mut offset, mut rest) = (offset, buf);
@@ -503,7 +619,7 @@ impl SourceFile for OpenFile<'_> {
             let passed = offset.saturating_sub(piece.offset);
             let (data, behind) = split(behind, piece.len - passed);
             if !data.is_empty() {
-                self.kept.read_exact_at(at + passed, data)?;
+                self.stored.read_exact_at(at + passed, data)?;
             }
             offset += data.len() as u64;
             rest = behind;
@@ -518,7 +634,7 @@ impl SourceFile for OpenFile<'_> {
     }
 
     fn check_unchanged(&mut self) -> Result<()> {
-        self.kept.check_unchanged()
+        self.stored.check_unchanged()
     }
 }
 
