@@ -25,7 +25,7 @@ pub struct Brisk {
 /// The verbs of brisk.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Packs a directory or a tar archive into an image.
+    /// Packs a directory, a tar archive or a container image into an image.
     Pack(Box<verbs::pack::Args>),
     /// Makes a new image from an old one, such as a snap or the payload of an AppImage.
     Repack(Box<verbs::repack::Args>),

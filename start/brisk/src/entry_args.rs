@@ -46,6 +46,11 @@ fn parse_variable(text: &OsStr) -> Result<(OsString, OsString), String> {
 }
 
 impl EntryArgs {
+    /// Whether `--entry` was given.
+    pub fn is_given(&self) -> bool {
+        !self.entry.is_empty()
+    }
+
     /// The entry that was given. None without `--entry`.
     pub fn entry(&self) -> anyhow::Result<Option<EntryPoint>> {
         // Behind -- as in brisk run.

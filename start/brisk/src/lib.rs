@@ -26,6 +26,7 @@ shares with the command: how options are read ([`Rate`]), the manual ([`write_ma
 
 mod advice;
 mod args;
+mod container;
 mod desktop_entries;
 mod desktop_file;
 mod direct_launch;

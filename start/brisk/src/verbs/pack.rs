@@ -1,4 +1,4 @@
-//! `brisk pack`: makes an image of a directory or a tar archive.
+//! `brisk pack`: makes an image of a directory, a tar archive or a container image.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,13 +17,14 @@ use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, say, warn};
 use brisk_terminal::names::shown;
 use brisk_terminal::shell_word::shell_word;
-use brisk_terminal::size::parse_size_u32;
+use brisk_terminal::size::{parse_size, parse_size_u32};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
 use super::profile::percent;
 use super::verity::report_behind;
+use crate::container::{Container, Place, Platform};
 use crate::entry::faults_of;
 use crate::entry_args::EntryArgs;
 use crate::file_kind::FileKind;
@@ -48,9 +49,12 @@ Examples:\n  \
   brisk pack app -o app.img --owner 0:0 --chown '/home/=1000:1000' --chmod '*.sh=a+x'\n  \
   brisk pack app -o app.img --env LANG=C --entry bin/app --quiet\n  \
   brisk pack app -o app.img --codec lz4 --level 12 --exclude '*.pyc' --exclude '.git/'\n  \
-  zstd -dc app.tar.zst | brisk pack - -o app.img")]
+  zstd -dc app.tar.zst | brisk pack - -o app.img\n  \
+  brisk pack oci-layout:dir:1.2 -o app.img\n  \
+  brisk pack docker-archive:app.tar -o app.img --platform linux/arm64")]
 pub struct Args {
-    /// The directory to pack, or - for a tar archive on standard input.
+    /// The directory to pack, or - for a tar archive on standard input. Or a container image: oci-layout:DIR[:NAME|@DIGEST], or
+    /// docker-archive:FILE[:TAG].
     tree: PathBuf,
 
     /// The image to write. It replaces a file of this name when it is complete.
@@ -87,8 +91,27 @@ pub struct Args {
     entry: EntryArgs,
 
     #[command(flatten)]
+    container: ContainerArgs,
+
+    #[command(flatten)]
     rules: RuleArgs,
 }
+
+/// Which container image, and how much of it.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Container images")]
+struct ContainerArgs {
+    /// Takes the image for this platform: linux/arm64, for example, or linux/arm/v6. [default: that of this machine]
+    #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
+    platform: Option<Platform>,
+
+    /// The most that the layers may unpack to, all together. [default: 64G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_size: Option<u64>,
+}
+
+/// Bytes that the layers of a container image unpack to, at most, unless the user says another number.
+const MOST_UNPACKED: u64 = 64 << 30;
 
 /// How to compress.
 #[derive(Debug, clap::Args)]
@@ -274,10 +297,25 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let started = Instant::now();
     check_output(&args.output, "-o")?;
     check_no_input(&args.output, args.hot.inputs())?;
-    let writer = args.writer()?;
+    let place = Place::parse(args.tree.as_os_str())?;
+    let inputs = place.iter().map(|place| (place.path(), "container image"));
+    check_no_input(&args.output, inputs)?;
     let exclude = args.rules.exclude_lines()?;
     let rules = args.tree_rules(&exclude)?;
-    if args.tree.is_file() {
+    let mut writer = args.writer()?;
+    let mut warnings = Vec::new();
+    let mut note = |more: &[String]| {
+        more.iter().for_each(|text| warn(text));
+        warnings.extend_from_slice(more);
+    };
+    let container = args.container(place)?;
+    if let Some(container) = &container {
+        let (entry, differences) = container.entry()?;
+        note(&differences);
+        if let Some(entry) = entry.filter(|_| !args.entry.is_given()) {
+            writer = writer.entry_point(entry);
+        }
+    } else if args.tree.is_file() {
         let (file, output) = (shown(&args.tree), shown(&args.output));
         match FileKind::of(&args.tree) {
             Some(FileKind::Image) => bail!(
@@ -288,18 +326,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             ),
         }
     }
-    if !args.is_archive() {
+    if container.is_none() && !args.is_archive() {
         check_outside(&args.tree, &args.output, &rules)?;
     }
 
-    let mut warnings = Vec::new();
-    let mut note = |more: &[String]| {
-        more.iter().for_each(|text| warn(text));
-        warnings.extend_from_slice(more);
-    };
     // Before the work, so that the user can stop it.
     note(&args.missing(&args.codec.features()));
-    let tree = args.read_tree(&rules)?;
+    let tree = args.read_tree(container, &rules)?;
     note(tree.warnings());
     if tree.has_xattrs() {
         note(&args.missing(&[KernelFeature::Xattrs]));
@@ -415,7 +448,23 @@ impl Args {
         self.tree.as_os_str() == "-"
     }
 
-    fn read_tree(&self, rules: &TreeRules) -> anyhow::Result<Tree> {
+    /// The container image at `place`, if it is one that is packed.
+    fn container(&self, place: Option<Place>) -> anyhow::Result<Option<Container>> {
+        let ContainerArgs { platform, max_size } = &self.container;
+        match place {
+            Some(place) => place.open(platform.as_ref()).map(Some),
+            None if platform.is_some() || max_size.is_some() => bail!(
+                "--platform and --max-size are for container images; name one with oci-layout: or docker-archive:"
+            ),
+            None => Ok(None),
+        }
+    }
+
+    fn read_tree(&self, container: Option<Container>, rules: &TreeRules) -> anyhow::Result<Tree> {
+        if let Some(container) = container {
+            let most = self.container.max_size.unwrap_or(MOST_UNPACKED);
+            return container.into_tree(most, rules);
+        }
         if !self.is_archive() {
             return Tree::from_directory(&self.tree, rules).map_err(|e| self.advise(e));
         }

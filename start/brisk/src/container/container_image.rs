@@ -1,0 +1,98 @@
+//! A container image whose layers were found, and the checks of what describes it.
+
+use anyhow::{Context, bail};
+use brisk_image::layers::Layer;
+use brisk_image::{ErrorKind, Tree, TreeRules};
+use oci_spec::image::{Digest, DigestAlgorithm, ImageConfiguration};
+use sha2::Digest as _;
+
+use super::platform::Platform;
+
+/// Bytes of a manifest, an index or a configuration at most, as registries have it.
+pub const MOST_JSON: u64 = 4 << 20;
+
+/// A container image whose layers were found, and not read yet.
+pub struct Container {
+    pub layers: Vec<Layer>,
+    pub configuration: ImageConfiguration,
+    /// What of it is not as it would be in a container.
+    pub warnings: Vec<String>,
+}
+
+pub fn parse_digest(text: &str) -> anyhow::Result<Digest> {
+    text.parse()
+        .ok()
+        .with_context(|| format!("{text:?} is no digest, allowed is sha256: and 64 digits"))
+}
+
+/// The SHA-256 that `digest` is.
+pub fn sha256_of(digest: &Digest) -> anyhow::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if *digest.algorithm() != DigestAlgorithm::Sha256 {
+        bail!(
+            "the digest {digest} is not sha256, and brisk checks no other; copy the image with skopeo copy"
+        );
+    }
+    // The type has 64 hexadecimal digits for this algorithm.
+    for (byte, digits) in bytes.iter_mut().zip(digest.digest().as_bytes().chunks(2)) {
+        let digits = std::str::from_utf8(digits)?;
+        *byte = u8::from_str_radix(digits, 16)?;
+    }
+    Ok(bytes)
+}
+
+/// Checks that `bytes`, which are `what`, have this digest.
+pub fn check_digest(what: &str, bytes: &[u8], digest: &Digest) -> anyhow::Result<()> {
+    let found: [u8; 32] = sha2::Sha256::digest(bytes).into();
+    if found != sha256_of(digest)? {
+        bail!("the {what} {digest} has another digest; fetch the image again");
+    }
+    Ok(())
+}
+
+/// The value in `bytes`, which are `what`.
+pub fn parse_json<T: serde::de::DeserializeOwned>(what: &str, bytes: &[u8]) -> anyhow::Result<T> {
+    serde_json::from_slice(bytes).with_context(|| format!("cannot read the {what}"))
+}
+
+/// The digests of what the layers unpack to, for as many layers.
+pub fn diff_ids(
+    configuration: &ImageConfiguration,
+    layers: usize,
+) -> anyhow::Result<Vec<[u8; 32]>> {
+    let ids = configuration.rootfs().diff_ids();
+    if ids.len() != layers {
+        bail!(
+            "the image has {layers} layers, but its configuration describes {}; fetch the image again",
+            ids.len()
+        );
+    }
+    ids.iter().map(|id| sha256_of(&parse_digest(id)?)).collect()
+}
+
+impl Container {
+    /// What its layers make, with at most this many bytes unpacked.
+    pub fn into_tree(self, most_bytes: u64, rules: &TreeRules) -> anyhow::Result<Tree> {
+        Tree::from_layers(self.layers, most_bytes, rules).map_err(|e| match e.kind() {
+            ErrorKind::Limit => anyhow::Error::from(e)
+                .context("the image is larger than is allowed; if you trust it, raise --max-size"),
+            _ => e.into(),
+        })
+    }
+
+    /// Checks that the image is for the platform that is asked for. Where none is, notes that it is not for this machine.
+    pub fn check_platform(&mut self, asked: Option<&Platform>) -> anyhow::Result<()> {
+        let found = Platform::of_configuration(&self.configuration);
+        let here = Platform::of_this_machine();
+        match asked {
+            Some(asked) if !asked.is_met_by(&found) => {
+                bail!("the image is for {found} only, and --platform asks for {asked}")
+            }
+            None if !here.is_met_by(&found) => self.warnings.push(format!(
+                "the image is for {found}, and this machine is {here}"
+            )),
+            _ => {}
+        }
+        Ok(())
+    }
+}
