@@ -4,11 +4,11 @@ Reads and writes SquashFS 4.0 images.
 The central type is [`Image`], a checked view of an image. It gives inodes ([`Inode`]), the entries
 of directories ([`Image::read_dir`]) and the contents of files ([`Image::read`], [`FileReader`]).
 
-[`ImageWriter`] writes a [`Tree`] as an image. A tree comes from a directory, a tar archive or another
-image, and a [`TreeBuilder`] makes or changes one piece by piece. [`Extractor`] writes an image into a
+[`ImageWriter`] writes a [`Tree`] as an image. A tree comes from a directory, a tar archive, the layers of a
+container image or another image, and a [`TreeBuilder`] makes or changes one piece by piece. [`Extractor`] writes an image into a
 directory.
 
-Types that few programs name are in the modules [`codec`], [`contents`], [`inode`], [`listing`], [`rules`], [`usage`],
+Types that few programs name are in the modules [`codec`], [`contents`], [`inode`], [`layers`], [`listing`], [`rules`], [`usage`],
 [`summary`] and [`compare`].
 
 [`verity`] has hash trees, which tell whether each block of a file is the right one.

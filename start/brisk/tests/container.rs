@@ -95,6 +95,11 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
     through("zstd", &["-qc"], bytes)
 }
 
+/// The processor of this machine, as Go calls it.
+fn here() -> String {
+    oci_spec::image::Arch::default().to_string()
+}
+
 const OCI: &str = "application/vnd.oci.image";
 
 /// A layout that a test writes, blob by blob.
@@ -140,7 +145,7 @@ impl Layout {
 
     fn manifest(&self, layers: &Value, ids: &Value, config: &Value) -> Value {
         let config = self.json("config.v1+json", &json!({
-            "architecture": "amd64", "os": "linux", "config": config, "rootfs": {"type": "layers", "diff_ids": ids},
+            "architecture": here(), "os": "linux", "config": config, "rootfs": {"type": "layers", "diff_ids": ids},
         }));
         let manifest = json!({"schemaVersion": 2, "config": config, "layers": layers});
         self.json("manifest.v1+json", &manifest)
@@ -469,7 +474,7 @@ fn a_platform_is_chosen() {
         manifest
     };
     let index = json!({"schemaVersion": 2, "manifests": [
-        of("here", json!({"os": "linux", "architecture": oci_spec::image::Arch::default().to_string()})),
+        of("here", json!({"os": "linux", "architecture": here()})),
         of("arm6", json!({"os": "linux", "architecture": "arm", "variant": "v6"})),
         of("proof", json!({"os": "unknown", "architecture": "unknown"})),
         of("risc", json!({"os": "linux", "architecture": "riscv64"})),
@@ -655,7 +660,7 @@ fn nothing_that_a_layout_says_is_believed() {
         (
             json!(vec![&layer; 10_000]),
             ids(&vec![&good; 10_000]),
-            "the number of layers needs 10000, which passes the limit of 1000",
+            "the image has 10000 layers, allowed are 1000; have it made with fewer",
         ),
         // Each unpacks to 2 KiB.
         (

@@ -106,12 +106,12 @@ impl Layout {
     }
 
     fn container(&self, choice: &Choice, platform: Option<&Platform>) -> anyhow::Result<Container> {
-        let mut digest = match choice {
-            Choice::Digest(digest) => digest.clone(),
+        // An index says for which platform an image is, and that counts.
+        let (mut digest, mut is_chosen) = match choice {
+            Choice::Digest(digest) => (digest.clone(), false),
             Choice::Only => self.chosen(None, platform)?,
             Choice::Named(name) => self.chosen(Some(name), platform)?,
         };
-        let mut is_chosen = None;
         for _ in 0..MOST_INDEXES {
             let bytes = self.json("manifest", &digest)?;
             let kind: Kind = parse_json("manifest", &bytes)?;
@@ -123,20 +123,26 @@ impl Layout {
                     let index: ImageIndex = parse_json("index", &bytes)?;
                     let manifests: Vec<_> = index.manifests().iter().collect();
                     digest = Platform::choose(platform, &manifests)?.digest().clone();
-                    is_chosen = Some(());
+                    is_chosen = true;
                 }
                 (None, _) => {
-                    // An index says for which platform an image is, and that counts.
-                    let asked = platform.filter(|_| is_chosen.is_none());
-                    return self.container_of(&parse_json("manifest", &bytes)?, asked);
+                    let mut container = self.container_of(&parse_json("manifest", &bytes)?)?;
+                    if !is_chosen || platform.is_none() {
+                        container.check_platform(platform)?;
+                    }
+                    return Ok(container);
                 }
             }
         }
         bail!("more than {MOST_INDEXES} indexes lead to the image; fetch it again")
     }
 
-    /// The digest of what `index.json` has under `name`, or of all that it has.
-    fn chosen(&self, name: Option<&str>, platform: Option<&Platform>) -> anyhow::Result<Digest> {
+    /// The digest of what `index.json` has under `name`, or of all that it has, and whether a platform was chosen.
+    fn chosen(
+        &self,
+        name: Option<&str>,
+        platform: Option<&Platform>,
+    ) -> anyhow::Result<(Digest, bool)> {
         let bytes = read_json("index.json", self.file(&["index.json"])?)?;
         let index: ImageIndex = parse_json("index.json", &bytes)?;
         let mut names: Vec<_> = index.manifests().iter().flat_map(names_of).collect();
@@ -162,22 +168,18 @@ impl Layout {
                 bail!("no image is named {}, but {}", shown(name), known())
             }
             ([], None) => bail!("index.json names no image"),
-            ([only], _) => Ok(only.digest().clone()),
+            ([only], _) => Ok((only.digest().clone(), false)),
             (_, None) if names.len() > 1 => {
                 bail!(
                     "there are several images: {}; name one behind a colon",
                     known()
                 )
             }
-            (several, _) => Ok(Platform::choose(platform, several)?.digest().clone()),
+            (several, _) => Ok((Platform::choose(platform, several)?.digest().clone(), true)),
         }
     }
 
-    fn container_of(
-        &self,
-        manifest: &ImageManifest,
-        platform: Option<&Platform>,
-    ) -> anyhow::Result<Container> {
+    fn container_of(&self, manifest: &ImageManifest) -> anyhow::Result<Container> {
         let kind = manifest.config().media_type();
         match kind {
             MediaType::ImageConfig => {}
@@ -200,7 +202,6 @@ impl Layout {
             let layer = self.layer(name.clone(), descriptor, diff_id);
             container.layers.push(layer.context(name)?);
         }
-        container.check_platform(platform)?;
         Ok(container)
     }
 

@@ -250,32 +250,35 @@ impl Budget {
         }
     }
 
-    fn take(counter: &AtomicU64, more: u64, what: &'static str, most: u64) -> Result<()> {
-        // Each sum is refused before it is near the end of 64 bits.
-        let sum = counter
-            .fetch_add(more, Ordering::Relaxed)
-            .saturating_add(more);
-        match sum > most {
-            true => Err(Error::limit(what, sum, most)),
+    /// Adds to a counter. Each sum is refused before it is near the end of 64 bits.
+    fn add(counter: &AtomicU64, more: u64) -> u64 {
+        let before = counter.fetch_add(more, Ordering::Relaxed);
+        before.saturating_add(more)
+    }
+
+    fn unpacked(&self, bytes: u64) -> Result<()> {
+        let sum = Self::add(&self.bytes, bytes);
+        match sum > self.most_bytes {
+            true => Err(Error::limit(
+                "unpacking the layers of the image",
+                sum,
+                self.most_bytes,
+            )),
             false => Ok(()),
         }
     }
 
-    fn unpacked(&self, bytes: u64) -> Result<()> {
-        let what = "unpacking the layers of the image";
-        Self::take(&self.bytes, bytes, what, self.most_bytes)
-    }
-
     /// Counts an entry that has this many bytes of metadata.
     pub(super) fn entry(&self, metadata: u64) -> Result<()> {
-        Self::take(
-            &self.entries,
-            1,
-            "the number of entries of all layers",
-            MOST_ENTRIES,
-        )?;
-        let what = "the names and attributes of all layers";
-        Self::take(&self.metadata, metadata, what, MOST_METADATA)
+        let entries = Self::add(&self.entries, 1);
+        let metadata = Self::add(&self.metadata, metadata);
+        match entries > MOST_ENTRIES || metadata > MOST_METADATA {
+            true => Err(Error::input(format!(
+                "is the layer that makes it {entries} entries with {metadata} bytes of names and attributes, allowed are \
+                 {MOST_ENTRIES} with {MOST_METADATA} in all layers; split the image"
+            ))),
+            false => Ok(()),
+        }
     }
 }
 
@@ -331,7 +334,11 @@ impl<'a> LayerInput<'a> {
                 .saturating_mul(MOST_RATIO)
                 .saturating_add(ANY_RATIO);
             if self.len > most {
-                return Err(Error::limit("unpacking so short a layer", self.len, most));
+                return Err(Error::input(format!(
+                    "unpacks to more than {most} bytes, which no files of programs do that take {}; if you trust the image, \
+                     copy it to docker-archive: with skopeo, whose layers are not compressed",
+                    self.layer.len
+                )));
             }
         }
         Ok(len - left)

@@ -33,13 +33,15 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// `Input` for a layer that is not what its digests say, is no archive, or does not fit those below; `Unsupported` for
-    /// other compressions; `Limit` if all layers unpack to more than `most_bytes`, or one to far more than it is long. The path
-    /// is the name of the layer.
+    /// `Input` for a layer that is not what its digests say, is no archive, does not fit those below, or unpacks to far more
+    /// than it is long; `Unsupported` for other compressions; `Limit` if all layers unpack to more than `most_bytes`. The path is
+    /// the name of the layer.
     pub fn from_layers(layers: Vec<Layer>, most_bytes: u64, rules: &TreeRules) -> Result<Self> {
         if layers.len() > MOST_LAYERS {
-            let what = "the number of layers";
-            return Err(Error::limit(what, layers.len() as u64, MOST_LAYERS as u64));
+            return Err(Error::input(format!(
+                "the image has {} layers, allowed are {MOST_LAYERS}; have it made with fewer",
+                layers.len()
+            )));
         }
         let layers: Vec<_> = layers.into_iter().map(Arc::new).collect();
         let budget = Budget::new(most_bytes);
@@ -235,21 +237,24 @@ impl Stored for InLayer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Seek, Write};
+    use std::fs::File;
+    use std::io::Write;
 
     use sha2::{Digest, Sha256};
 
     use super::*;
 
+    fn layer(archive: &[u8]) -> (Layer, File) {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(archive).unwrap();
+        let diff_id = Sha256::digest(archive).into();
+        let place = (0, archive.len() as u64);
+        let layer = Layer::new("layer", file.try_clone().unwrap(), place, diff_id);
+        (layer.unwrap(), file)
+    }
+
     fn tree(archives: &[&[u8]], threads: usize) -> Result<Tree> {
-        let layer = |archive: &&[u8]| {
-            let mut file = tempfile::tempfile().unwrap();
-            file.write_all(archive).unwrap();
-            file.rewind().unwrap();
-            let diff_id = Sha256::digest(archive).into();
-            Layer::new("layer", file, (0, archive.len() as u64), diff_id).unwrap()
-        };
-        let layers = archives.iter().map(layer).collect();
+        let layers = archives.iter().map(|archive| layer(archive).0).collect();
         Tree::from_layers(layers, 1 << 20, &TreeRules::default().threads(threads))
     }
 
@@ -292,6 +297,19 @@ mod tests {
         format!("{} inodes\n{text}", tree.inode_count())
     }
 
+    #[test]
+    fn a_layer_that_changes_meanwhile_is_an_error() {
+        let archive = archive(&[(b'0', "x", "old")]);
+        let (layer, file) = layer(&archive);
+        let tree = Tree::from_layers(vec![layer], 1 << 20, &TreeRules::default()).unwrap();
+        let mut other = &file;
+        other.write_all(b"more").unwrap();
+        let written = crate::ImageWriter::new().write_to(&tree, io::Cursor::new(Vec::new()));
+        let said = written.unwrap_err().to_string();
+        let expected = "layer: file changed while it was packed: its length was 1024 and is 1028; ";
+        assert!(said.starts_with(expected), "{said}");
+    }
+
     /// Files of both layers are read in the order of paths, which is not that of the layers.
     #[test]
     fn no_byte_makes_a_panic_and_threads_change_nothing() {
@@ -311,7 +329,7 @@ mod tests {
         let expected = "5 inodes\na/y high\nb b\n";
         assert_eq!(described(&tree(&[&low, &high], 1).unwrap()), expected);
         for at in (0..high.len()).filter(|at| at % 512 < 160 || at % 512 > 256) {
-            for byte in [0, b'.', b'/', b'w', 0xff] {
+            for byte in [0, b'.', b'/'] {
                 let mut high = high.clone();
                 high[at] = byte;
                 if !(148..156).contains(&(at % 512)) {
