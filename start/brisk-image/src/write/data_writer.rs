@@ -398,14 +398,14 @@ impl<'a> Worker<'a> {
 
     fn make(&mut self, task: Task) -> Result<Made> {
         let mut input = std::mem::take(&mut self.input);
-        let is_read = match task.input {
-            Some(read) => {
-                self.pool.give(std::mem::replace(&mut input, read?));
-                true
+        let made = match task.input {
+            Some(Ok(read)) => {
+                self.pool.give(std::mem::replace(&mut input, read));
+                self.make_of(task.job, &mut input, true)
             }
-            None => false,
+            Some(Err(e)) => Err(e),
+            None => self.make_of(task.job, &mut input, false),
         };
-        let made = self.make_of(task.job, &mut input, is_read);
         self.input = input;
         made
     }

@@ -299,14 +299,19 @@ mod tests {
 
     #[test]
     fn a_layer_that_changes_meanwhile_is_an_error() {
-        let archive = archive(&[(b'0', "x", "old")]);
-        let (layer, file) = layer(&archive);
+        // Threads go on for a while: each file has a block of its own.
+        let names: Vec<_> = (0..64).map(|n| format!("{n}")).collect();
+        let files: Vec<_> = names.iter().map(|name| (b'0', &**name, "old")).collect();
+        let (layer, file) = layer(&archive(&files));
         let tree = Tree::from_layers(vec![layer], 1 << 20, &TreeRules::default()).unwrap();
         let mut other = &file;
         other.write_all(b"more").unwrap();
-        let written = crate::ImageWriter::new().write_to(&tree, io::Cursor::new(Vec::new()));
+        let writer = crate::ImageWriter::new().shared_blocks(false);
+        let writer = writer.deduplicate(false).threads(2);
+        let written = writer.write_to(&tree, io::Cursor::new(Vec::new()));
         let said = written.unwrap_err().to_string();
-        let expected = "layer: file changed while it was packed: its length was 1024 and is 1028; ";
+        let expected =
+            "layer: file changed while it was packed: its length was 65536 and is 65540; ";
         assert!(said.starts_with(expected), "{said}");
     }
 
