@@ -463,6 +463,16 @@ fn a_container_image_becomes_a_layout() {
         names(&place.path("out")),
         ["blobs", "index.json", "oci-layout"]
     );
+    // `brisk pack` fetches the same, and leaves nothing of it.
+    let layout = format!("oci-layout:{}", text(&place.path("layout")));
+    for (from, image) in [(&*url, "a.img"), (&layout, "b.img")] {
+        let made = text(&place.path(&format!("made/{image}")));
+        fs::create_dir_all(place.path("made")).expect("room");
+        place.done(&["pack", "-q", from, "-o", &made]);
+    }
+    let made = |image: &str| fs::read(place.path("made").join(image)).expect("it is made");
+    assert!(made("a.img") == made("b.img"));
+    assert_eq!(names(&place.path("made")), ["a.img", "b.img"]);
     // A second opinion.
     let inspected = Command::new("skopeo")
         .args(["inspect", &format!("oci:{}", text(&place.path("out")))])

@@ -5,29 +5,37 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use brisk_remote::RemoteUrl;
 
 use super::container_image::{Container, parse_digest};
 use super::layout::Choice;
 use super::platform::Platform;
-use super::{docker_archive, layout};
+use super::{docker_archive, layout, registry};
 
 /// Where a container image is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A directory in the OCI image layout, and which of its images.
     Layout(PathBuf, Choice),
+    /// A name in a registry.
+    Registry(RemoteUrl),
     /// What `docker save` writes, and the name of one of its images.
     Archive(PathBuf, Option<String>),
 }
 
 impl Place {
-    /// The place that `word` names with `oci-layout:` or `docker-archive:`. None if it names another thing.
+    /// The place that `word` names with `oci://`, `oci-layout:` or `docker-archive:`. None if it names another thing.
     ///
     /// # Errors
     ///
-    /// If the name or the digest behind the path cannot be one.
+    /// If it is a URL of no registry, or if the name or the digest behind the path cannot be one.
     pub fn parse(word: &OsStr) -> anyhow::Result<Option<Self>> {
         let bytes = word.as_bytes();
+        if RemoteUrl::is_url(word) {
+            return Ok(Some(Self::Registry(RemoteUrl::parse(
+                &word.to_string_lossy(),
+            )?)));
+        }
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
         if let Some(rest) = bytes.strip_prefix(b"docker-archive:") {
             let (file, tag) = split_name(rest)?;
@@ -51,15 +59,24 @@ impl Place {
     }
 
     /// The directory or the archive.
-    pub fn path(&self) -> &Path {
+    pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Layout(path, _) | Self::Archive(path, _) => path,
+            Self::Registry(_) => None,
+            Self::Layout(path, _) | Self::Archive(path, _) => Some(path),
         }
     }
 
-    /// The image there, for this platform; none for that of this machine.
-    pub fn open(&self, platform: Option<&Platform>) -> anyhow::Result<Container> {
+    /// The image there, for this platform; none for that of this machine. What a registry sends, which is `most` bytes at most, goes
+    /// into `directory`.
+    pub fn open(
+        &self,
+        platform: Option<&Platform>,
+        most: u64,
+        directory: &Path,
+        quiet: bool,
+    ) -> anyhow::Result<Container> {
         match self {
+            Self::Registry(url) => registry::open(url, platform, most, directory, quiet),
             Self::Layout(directory, choice) => layout::open(directory, choice, platform),
             Self::Archive(file, tag) => docker_archive::open(file, tag.as_deref(), platform),
         }

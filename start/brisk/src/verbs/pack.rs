@@ -50,11 +50,12 @@ Examples:\n  \
   brisk pack app -o app.img --env LANG=C --entry bin/app --quiet\n  \
   brisk pack app -o app.img --codec lz4 --level 12 --exclude '*.pyc' --exclude '.git/'\n  \
   zstd -dc app.tar.zst | brisk pack - -o app.img\n  \
+  brisk pack oci://docker.io/library/python:3.13 -o python.img\n  \
   brisk pack oci-layout:dir:1.2 -o app.img\n  \
   brisk pack docker-archive:app.tar -o app.img --platform linux/arm64")]
 pub struct Args {
-    /// The directory to pack, or - for a tar archive on standard input. Or a container image: oci-layout:DIR[:NAME|@DIGEST], or
-    /// docker-archive:FILE[:TAG].
+    /// The directory to pack, or - for a tar archive on standard input. Or a container image: oci://HOST/NAME[:TAG|@DIGEST] in a
+    /// registry, oci-layout:DIR[:NAME|@DIGEST], or docker-archive:FILE[:TAG].
     tree: PathBuf,
 
     /// The image to write. It replaces a file of this name when it is complete.
@@ -298,7 +299,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     check_output(&args.output, "-o")?;
     check_no_input(&args.output, args.hot.inputs())?;
     let place = Place::parse(args.tree.as_os_str())?;
-    let inputs = place.iter().map(|place| (place.path(), "container image"));
+    let inputs = place.iter().filter_map(Place::path);
+    let inputs = inputs.map(|path| (path, "container image"));
     check_no_input(&args.output, inputs)?;
     let exclude = args.rules.exclude_lines()?;
     let rules = args.tree_rules(&exclude)?;
@@ -448,13 +450,30 @@ impl Args {
         self.tree.as_os_str() == "-"
     }
 
+    /// The directory of the image, which has room for its contents.
+    fn directory(&self) -> &Path {
+        match self.output.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        }
+    }
+
     /// The container image at `place`, if it is one that is packed.
     fn container(&self, place: Option<Place>) -> anyhow::Result<Option<Container>> {
         let ContainerArgs { platform, max_size } = &self.container;
         match place {
-            Some(place) => place.open(platform.as_ref()).map(Some),
+            Some(place) => {
+                let most = max_size.unwrap_or(MOST_UNPACKED);
+                let opened = place.open(
+                    platform.as_ref(),
+                    most,
+                    self.directory(),
+                    self.summary.quiet,
+                );
+                opened.map(Some)
+            }
             None if platform.is_some() || max_size.is_some() => bail!(
-                "--platform and --max-size are for container images; name one with oci-layout: or docker-archive:"
+                "--platform and --max-size are for container images; name one with oci://, oci-layout: or docker-archive:"
             ),
             None => Ok(None),
         }
@@ -472,12 +491,7 @@ impl Args {
         let tree = if archive.metadata()?.is_file() {
             Tree::from_tar_file(archive, rules)
         } else {
-            // The directory of the image has room for its contents.
-            let spool = match self.output.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => parent,
-                _ => Path::new("."),
-            };
-            Tree::from_tar(archive, spool, rules)
+            Tree::from_tar(archive, self.directory(), rules)
         };
         tree.context("cannot read the archive on standard input")
     }
