@@ -14,19 +14,26 @@ brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-o
 # Published cases that are measured anew.
 CASES = case-leyden case-uv case-squashfs case-siaqodb
 
-.PHONY: all starters compiler smoke smoke-tested demo check test conformance bench figures launches proxy-figures index-figures objects-figures caches-figures $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
+.PHONY: all starters bundle compiler smoke smoke-tested demo check test conformance bench figures launches proxy-figures index-figures objects-figures caches-figures $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # brisk and brisk-run are linked statically if there is a static C library. A cold launch then reads no library and no cache
 # of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
 archive = $(wildcard $(shell cc -print-file-name=$(1)))
 STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a))
 starter = $(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin $(1) $(if $(STATIC),-- -C target-feature=+crt-static)
-all: compiler starters
+all: compiler starters bundle
 	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-fetch -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk-tools --bin brisk-fetch --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
 
 starters:
 	$(call starter,brisk)
 	$(call starter,brisk-run)
+
+# The program in front of the image of each bundle, linked statically like a starter. A release has it in its own profile, because each
+# bundle carries it.
+BUNDLE = $(if $(filter release,$(PROFILE)),bundle,$(PROFILE))
+bundle:
+	$(CARGO) rustc --profile $(BUNDLE) --locked -p brisk-bundle --bin brisk-bundle $(if $(STATIC),-- -C target-feature=+crt-static)
+	$(if $(filter release,$(PROFILE)),install -D -t target/release target/bundle/brisk-bundle)
 
 # Tests what was built: starts programs with it.
 smoke: all
@@ -183,10 +190,10 @@ sanitize:
 
 # Installs what `make` has built. Builds nothing, because root may have no toolchain. A package may leave out brisk-lab,
 # which only measures, brisk-fetch, which only images on the network need, brisk-proxy, which only brisk proxy needs, and
-# brisk-db, which only brisk db needs: brisk works without them.
+# brisk-db, which only brisk db needs, and brisk-bundle, which only brisk bundle needs: brisk works without them.
 install:
 	@test -x $(BRISK) || { echo "$(BRISK) does not exist; run make first" >&2; exit 1; }
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-run $(BRISK)-tools $(BRISK)-fetch $(BRISK)-lab $(BRISK)-proxy $(BRISK)-db
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-run $(BRISK)-tools $(BRISK)-bundle $(BRISK)-fetch $(BRISK)-lab $(BRISK)-proxy $(BRISK)-db
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	$(BRISK) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
@@ -210,7 +217,7 @@ install-system:
 # linked for a user, that user removes before: brisk auto forget, brisk auto off, brisk wrap --remove.
 PAGES = $(DESTDIR)$(PREFIX)/share/man/man1
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,brisk brisk-run brisk-tools brisk-fetch brisk-lab brisk-proxy brisk-db)
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,brisk brisk-run brisk-tools brisk-bundle brisk-fetch brisk-lab brisk-proxy brisk-db)
 	rm -f $(PAGES)/brisk.1 $(PAGES)/brisk-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/brisk
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_brisk

@@ -57,6 +57,8 @@ pub enum Verb {
     Trace(verbs::trace::Args),
     /// Starts a program from an image or a directory.
     Run(Box<verbs::run::Args>),
+    /// Makes one executable file of an image: an AppImage, which starts without brisk.
+    Bundle(verbs::bundle::Args),
     /// Gives an image a name of its own: a launcher, and an entry in menus.
     Wrap(verbs::wrap::Args),
     /// Reads the pages of a profile into memory ahead of a program.

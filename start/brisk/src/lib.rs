@@ -28,11 +28,10 @@ mod advice;
 mod args;
 mod container;
 mod desktop_entries;
-mod desktop_file;
 mod direct_launch;
 mod disk_rate;
-mod entry;
 mod entry_args;
+mod entry_faults;
 mod file_kind;
 mod hot_pack_args;
 mod image_args;
@@ -165,6 +164,7 @@ fn run(verb: Verb) -> anyhow::Result<Answer> {
         Verb::Verify(args) => verbs::verify::run(&args),
         Verb::Trace(args) => verbs::trace::run(&args),
         Verb::Run(args) => verbs::run::run(&args),
+        Verb::Bundle(args) => verbs::bundle::run(&args),
         Verb::Wrap(args) => verbs::wrap::run(&args),
         Verb::Replay(args) => verbs::replay::run(&args),
         Verb::Warm(args) => verbs::warm::run(&args),

@@ -240,6 +240,29 @@ const MORE: &[More] = &[
         ],
     },
     More {
+        page: "brisk-bundle",
+        examples: &[],
+        files: &[
+            SESSIONS,
+            (
+                "APP.home, APP.config",
+                "Directories beside the bundle that are HOME and XDG_CONFIG_HOME of its program, if they are there.",
+            ),
+        ],
+        environment: &[
+            RUNTIME,
+            (
+                "APPIMAGE_EXTRACT_AND_RUN",
+                "If it is set, a bundle starts its program from a directory, as with --appimage-extract-and-run.",
+            ),
+            (
+                "TARGET_APPIMAGE",
+                "The AppImage that a bundle takes instead of itself.",
+            ),
+        ],
+        see: &["brisk-run", "brisk-repack", "brisk-wrap", "fusermount3"],
+    },
+    More {
         page: "brisk-wrap",
         examples: &[],
         files: &[(

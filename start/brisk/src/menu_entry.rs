@@ -7,12 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use brisk_bundle::desktop_file::{self, parse_exec, unescaped, value};
+use brisk_bundle::entry::{bytes_of, desktop_files, text_of};
 use brisk_image::Image;
 use brisk_terminal::names::{printable, shown};
 
 use crate::desktop_entries::quoted;
-use crate::desktop_file::{self, parse_exec, unescaped, value};
-use crate::entry::{bytes_of, desktop_files, text_of};
 use crate::whole_file::WholeFile;
 use crate::wrapper::was_made_as;
 

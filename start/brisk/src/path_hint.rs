@@ -3,22 +3,13 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
+use brisk_bundle::entry::PROGRAMS;
 use brisk_image::{Image, InodeKind};
 use brisk_launch::ErrorKind;
 use brisk_terminal::names::shown;
 
 /// What says which paths there are.
 pub const LISTS: &str = "brisk ls -R lists what is there";
-
-/// Directories in which programs are.
-pub const PROGRAMS: [&str; 6] = [
-    "bin",
-    "usr/bin",
-    "usr/local/bin",
-    "sbin",
-    "usr/sbin",
-    "AppDir/usr/bin",
-];
 
 /// A launch failed because there is no such program, and there is a similar one.
 #[derive(Debug)]

@@ -235,6 +235,24 @@ impl Image {
         Ok(section.map(|section| section.start - HEADER as u64))
     }
 
+    /// Where the section with the verity tree starts, as [`Image::verity_start`] says, or where it would start if there were one:
+    /// behind all other sections.
+    ///
+    /// The feature `write` brings this.
+    ///
+    /// # Errors
+    ///
+    /// As [`Image::verity_superblock`].
+    #[cfg(feature = "write")]
+    pub fn verity_place(&self) -> Result<u64> {
+        if let Some(start) = self.verity_start()? {
+            return Ok(start);
+        }
+        let next = self.inner.stored.next_section().map_err(|e| self.name(e))?;
+        let used = self.bytes_used();
+        next.ok_or_else(|| Error::limit("the image with its sections", used, u64::MAX))
+    }
+
     fn verity_section(&self) -> Result<Option<Section>> {
         let find = || {
             let mut sections = self.inner.stored.sections()?.into_iter();

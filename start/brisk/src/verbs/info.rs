@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 
 use anyhow::Context;
+use brisk_bundle::entry::{Entry, NoEntry};
 use brisk_image::codec::CodecOptions;
 use brisk_image::hot_pack::HotPack;
 use brisk_image::usage::{LargeFile, SizeStep, Stored, Usage};
@@ -15,7 +16,6 @@ use brisk_terminal::names::shown;
 use serde::Serialize;
 
 use super::profile::{FoundJson, percent};
-use crate::entry::{Entry, NoEntry};
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
 use crate::verify_args::VerifyArgs;

@@ -1,6 +1,7 @@
 //! One file per verb.
 
 pub mod auto;
+pub mod bundle;
 pub mod cache;
 pub mod cat;
 pub mod completions;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use brisk_bundle::entry::{Entry, Start};
 use brisk_image::Image;
 use brisk_image::hot_pack::{Audit, Audited, AuditedFile};
 use brisk_launch::{
@@ -37,7 +38,6 @@ use super::replay::{self, ReadingArgs};
 use super::{mount, stat};
 use crate::advice::with_advice;
 use crate::direct_launch::{DirectLaunch, exec_plain};
-use crate::entry::{Entry, Start};
 use crate::file_kind::check_hot_pack;
 use crate::known_launch::{self, start_or_warn};
 use crate::launch_name;

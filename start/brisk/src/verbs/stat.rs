@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
+use brisk_bundle::entry::Entry;
 use brisk_image::profile::PAGE;
 use brisk_serve::{Confinement, FileState, ImageStatus, SessionStatus, sessions};
 use brisk_terminal::answer::Answer;
@@ -18,7 +19,6 @@ use brisk_terminal::names::{printable, shown};
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use crate::entry::Entry;
 use crate::image_args::open_image;
 use crate::json;
 

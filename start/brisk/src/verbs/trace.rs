@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use brisk_bundle::entry::{Entry, Start};
 use brisk_image::profile::{Demand, Origin, Profile};
 use brisk_image::{Image, Tree, TreeRules, Work};
 use brisk_launch::{DiskCharge, ErrorKind, Readiness, Replay};
@@ -19,7 +20,6 @@ use indicatif::BinaryBytes;
 use super::profile::percent;
 use super::remote::fetch_image;
 use super::run::tell_in_namespace;
-use crate::entry::{Entry, Start};
 use crate::image_args::{open_image, open_image_within, unlimited};
 use crate::output_file::{check_no_input, check_output};
 use crate::path_hint::{with_program, with_program_of_directory};

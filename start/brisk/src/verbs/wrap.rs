@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anyhow::{Context, bail};
+use brisk_bundle::entry::Entry;
 use brisk_remote::RemoteUrl;
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{say, warn};
@@ -13,7 +14,6 @@ use clap::{Args as _, FromArgMatches};
 
 use super::run;
 use crate::desktop_entries::data_of_user;
-use crate::entry::Entry;
 use crate::image_args::open_image;
 use crate::launcher::beside;
 use crate::menu_entry::{self, MenuEntry};

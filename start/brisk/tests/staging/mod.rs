@@ -177,11 +177,12 @@ impl Stage {
                 "brisk",
                 "brisk-run",
                 "brisk-tools",
+                "brisk-bundle",
                 "brisk-lab",
                 "brisk-reads",
             ] {
                 let built = built.with_file_name(name);
-                // The tests of brisk do not need the lab.
+                // The tests of brisk do not need the lab, and few need the program of bundles.
                 if !built.exists() {
                     continue;
                 }

@@ -6,7 +6,6 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use brisk_image::{EntryPoint, Image, Inode, InodeKind};
@@ -15,11 +14,19 @@ use brisk_terminal::names::shown;
 use brisk_terminal::shell_word::shell_word;
 
 use crate::desktop_file;
-use crate::path_hint::{LISTS, PROGRAMS, similar_in, what_to_name};
-use crate::program_links::next_in_path;
 
 /// The program at the top of an AppImage.
 const APP_RUN: &str = "AppRun";
+
+/// Directories in which programs are.
+pub const PROGRAMS: [&str; 6] = [
+    "bin",
+    "usr/bin",
+    "usr/local/bin",
+    "sbin",
+    "usr/sbin",
+    "AppDir/usr/bin",
+];
 
 /// How many desktop entries a message names.
 const NAMED: usize = 3;
@@ -27,21 +34,26 @@ const NAMED: usize = 3;
 /// How an image starts its program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
+    /// The program and its arguments.
     pub command: Vec<OsString>,
     /// In front of which word the user's arguments stand.
     arguments_at: usize,
     /// Whether the image is the program's root directory.
     pub root: bool,
+    /// The directory that it starts in.
     pub directory: Option<PathBuf>,
     /// Names and values that are set in the program's environment.
     pub variables: Vec<(OsString, OsString)>,
+    /// Where this comes from.
     pub origin: Origin,
 }
 
 /// Where an entry comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
+    /// The image records it.
     Recorded,
+    /// The program at its top.
     AppRun,
     /// The desktop entry of this name.
     Desktop(OsString),
@@ -50,6 +62,7 @@ pub enum Origin {
 /// Why an image has no entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoEntry {
+    /// Nothing at its top says it.
     Nothing,
     /// Several desktop entries: the first names, and how many there are.
     Several(Vec<OsString>, u64),
@@ -202,15 +215,7 @@ impl Entry {
             .map(|(name, value)| Variable::new(name, value))
             .collect();
         if self.origin != Origin::Recorded {
-            variables.push(Variable::of_mount_point("APPDIR"));
-            variables.push(Variable::new("ARGV0", called_as));
-            // Without them, the program has to do with less, as outside of an AppImage.
-            variables.extend(
-                image
-                    .canonicalize()
-                    .map(|path| Variable::new("APPIMAGE", path)),
-            );
-            variables.extend(env::current_dir().map(|path| Variable::new("OWD", path)));
+            variables.extend(appimage_variables(image, called_as));
         }
         variables
     }
@@ -222,6 +227,22 @@ impl Entry {
     }
 }
 
+/// The variables that AppImage's own runtime sets.
+pub fn appimage_variables(image: &Path, called_as: &OsStr) -> Vec<Variable> {
+    let mut variables = vec![
+        Variable::of_mount_point("APPDIR"),
+        Variable::new("ARGV0", called_as),
+    ];
+    // Without them, the program has to do with less, as outside of an AppImage.
+    variables.extend(
+        image
+            .canonicalize()
+            .map(|path| Variable::new("APPIMAGE", path)),
+    );
+    variables.extend(env::current_dir().map(|path| Variable::new("OWD", path)));
+    variables
+}
+
 /// A word of a command for people, as a shell would take it.
 fn shown_word(word: &OsStr) -> String {
     shown(shell_word(word))
@@ -229,10 +250,13 @@ fn shown_word(word: &OsStr) -> String {
 
 /// What is started, and how.
 pub struct Start {
+    /// The program and its arguments.
     pub command: Vec<OsString>,
     /// Whether the image is the program's root directory.
     pub root: bool,
+    /// The directory that it starts in.
     pub directory: Option<PathBuf>,
+    /// What is set in its environment.
     pub variables: Vec<Variable>,
 }
 
@@ -355,117 +379,9 @@ fn program_of_image(image: &Image, program: &str) -> anyhow::Result<Option<PathB
 }
 
 /// Whether the image has a file at `path` that somebody may execute.
-fn is_program(image: &Image, path: &Path) -> anyhow::Result<bool> {
+pub fn is_program(image: &Image, path: &Path) -> anyhow::Result<bool> {
     let inode = image.resolve(path)?;
     Ok(inode.is_some_and(|inode| inode.is_file() && inode.permissions() & 0o111 != 0))
-}
-
-/// What to say of an entry that was recorded, if starts by it fail. `place` is the directory that the image records.
-pub fn faults_of(
-    image: &Image,
-    entry: &EntryPoint,
-    place: Option<&Path>,
-) -> anyhow::Result<Vec<String>> {
-    let seen = Seen {
-        image,
-        place: match entry.is_in_root() {
-            true => Some(Path::new("/")),
-            false => place,
-        },
-    };
-    let program = entry.command().first().map(Path::new);
-    let program = program
-        .map(|program| seen.fault_of_program(program))
-        .transpose()?;
-    let directory = entry
-        .start_directory()
-        .map(|path| seen.fault_of_directory(path));
-    Ok(program
-        .into_iter()
-        .chain(directory.transpose()?)
-        .flatten()
-        .collect())
-}
-
-/// What a program of an image sees.
-struct Seen<'a> {
-    image: &'a Image,
-    /// Where it sees the image. None if each start says that.
-    place: Option<&'a Path>,
-}
-
-impl Seen<'_> {
-    /// The path from the image's root. None if it leads to the system.
-    fn inside(&self, path: &Path) -> anyhow::Result<Option<PathBuf>> {
-        let mut path = path.to_owned();
-        // As many links as the kernel follows.
-        for _ in 0..40 {
-            if path.is_absolute() {
-                let Some(Ok(inside)) = self.place.map(|place| path.strip_prefix(place)) else {
-                    return Ok(None);
-                };
-                path = inside.to_owned();
-            }
-            match self.image.lookup(&path)?.as_ref().map(Inode::kind) {
-                Some(InodeKind::Symlink(to)) => {
-                    path = path.parent().unwrap_or(Path::new("")).join(to);
-                }
-                _ => break,
-            }
-        }
-        Ok(Some(path))
-    }
-
-    fn fault_of_program(&self, program: &Path) -> anyhow::Result<Option<String>> {
-        let name = shown(program);
-        if !program.as_os_str().as_bytes().contains(&b'/') {
-            // The root directory has a PATH of its own.
-            let is_here = || next_in_path(program.as_os_str()).is_some();
-            let advice = match self.place == Some(Path::new("/")) {
-                true => None,
-                false => similar_in(self.image, program)
-                    .map(|found| format!("the image has {}: name that", shown(found))),
-            };
-            return Ok(match advice {
-                Some(advice) => Some(format!(
-                    "the entry starts {name}, which brisk run looks up in PATH, and not in the image; {advice}"
-                )),
-                None if self.place != Some(Path::new("/")) && !is_here() => Some(format!(
-                    "the entry starts {name}, which brisk run looks up in PATH, and which is in no directory of PATH here; {LISTS}"
-                )),
-                None => None,
-            });
-        }
-        let Some(inside) = self.inside(program)? else {
-            return Ok(None);
-        };
-        if is_program(self.image, &inside)? {
-            return Ok(None);
-        }
-        Ok(Some(match self.image.resolve(&inside)? {
-            Some(_) => format!(
-                "the entry starts {name}, which no one may execute; pack it with --chmod '/{}=a+x'",
-                shown(inside)
-            ),
-            None => format!(
-                "the entry starts {name}, which the image lacks; {}",
-                what_to_name(self.image, &inside)
-            ),
-        }))
-    }
-
-    fn fault_of_directory(&self, directory: &Path) -> anyhow::Result<Option<String>> {
-        let Some(inside) = self.inside(directory)? else {
-            return Ok(None);
-        };
-        let found = self.image.resolve(&inside)?;
-        Ok((!found.is_some_and(|inode| inode.is_dir())).then(|| {
-            format!(
-                "the entry starts in {}, which is no directory of the image; {LISTS}",
-                shown(directory)
-            )
-        }))
-    }
 }
 
 #[cfg(test)]

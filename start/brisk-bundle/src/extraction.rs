@@ -1,0 +1,92 @@
+//! Extracts the image of a bundle.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::{env, io, process};
+
+use anyhow::{Context, bail};
+use brisk_image::Extractor;
+use brisk_launch::sys::process::start_detached;
+use brisk_terminal::messages::say;
+use brisk_terminal::names::shown;
+use rustix::io::{read, retry_on_intr};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::bundle_file::BundleFile;
+
+/// Where `--appimage-extract` writes to.
+pub(crate) const TARGET: &str = "squashfs-root";
+
+/// Extracts all into `target`, or what matches `pattern`: a star stands for letters of one name, and a directory that matches
+/// comes with all that it has.
+pub(crate) fn extract(
+    bundle: &BundleFile,
+    target: &Path,
+    pattern: Option<&OsStr>,
+) -> anyhow::Result<()> {
+    // Files of other users in a directory of this one would only be in the way.
+    let mut extractor = Extractor::new().owners(false);
+    if let Some(pattern) = pattern {
+        let text = pattern
+            .to_str()
+            .with_context(|| format!("{}: a pattern is UTF-8", shown(pattern)))?;
+        // From the root of the image.
+        let rooted = format!("/{}", text.trim_start_matches('/'));
+        extractor = extractor.select(&[rooted])?;
+    }
+    let extracted = extractor.extract(&bundle.image, target)?;
+    extracted.warnings.iter().for_each(|warning| say(warning));
+    if !extracted.unmatched.is_empty() {
+        bail!(
+            "nothing in the image matches {}",
+            shown(pattern.unwrap_or_default())
+        );
+    }
+    Ok(())
+}
+
+/// A new directory for this process alone.
+pub(crate) fn temporary_directory(prefix: &str, name: &OsStr) -> anyhow::Result<PathBuf> {
+    let parent = env::var_os("TMPDIR").filter(|path| !path.is_empty());
+    let parent = parent.map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    let mut number = 0_u32;
+    loop {
+        let mut directory = parent.join(prefix).into_os_string();
+        directory.push(name);
+        directory.push(format!("{:x}{number:x}", process::id()));
+        let directory = PathBuf::from(directory);
+        match fs::DirBuilder::new().mode(0o700).create(&directory) {
+            Ok(()) => return Ok(std::path::absolute(&directory)?),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && number < 1000 => number += 1,
+            Err(e) => {
+                return Err(e).with_context(|| {
+                    format!(
+                        "cannot make {}; TMPDIR names another place",
+                        shown(&directory)
+                    )
+                });
+            }
+        }
+    }
+}
+
+/// Has `clean` done when this process has ended, and all that it becomes and starts: they inherit one end of a pipe.
+pub(crate) fn afterwards(clean: impl Fn()) -> io::Result<()> {
+    let (ended, open) = pipe_with(PipeFlags::CLOEXEC)?;
+    let nowhere = fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    start_detached(&[ended.as_raw_fd()], nowhere.as_fd(), || {
+        while retry_on_intr(|| read(&ended, &mut [0_u8; 8])).is_ok_and(|len| len > 0) {}
+        clean();
+        0
+    })?;
+    rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty())?;
+    // The program has it.
+    std::mem::forget(open);
+    Ok(())
+}
