@@ -1,4 +1,4 @@
-//! `fusermount3`, the set-user-id helper of libfuse that mounts for ordinary users.
+//! `fusermount3`, the set-user-id helper of libfuse that mounts for ordinary users, or `fusermount`, that of version 2.
 //!
 //! It gets one end of a socket, mounts, and sends the open `/dev/fuse` through the socket (libfuse,
 //! `lib/mount.c` and `util/fusermount.c`). Its standard input is that end, so that no other descriptor has to
@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use crate::action::{FUSERMOUNT_REFUSES, NO_FUSERMOUNT};
 use crate::session::message::receive;
 
-const PROGRAM: &str = "fusermount3";
+const PROGRAMS: [&str; 2] = ["fusermount3", "fusermount"];
 
 /// Mounts a FUSE file system on `target`, and returns its channel.
 ///
@@ -30,29 +30,34 @@ pub(crate) fn mount(target: &Path, options: &OsStr) -> Result<OwnedFd, Cause> {
         None,
     )
     .map_err(|e| Cause::io("make a pair of sockets", e))?;
-    let mut command = Command::new(PROGRAM);
-    command
-        .arg("-o")
-        .arg(options)
-        .arg("--")
-        .arg(target)
-        .env("_FUSE_COMMFD", "0")
-        .stdin(Stdio::from(theirs));
-    finish(&mut command)?;
+    run(|command| {
+        let stdin = theirs.try_clone();
+        let stdin = stdin.map_err(|e| Cause::io("hold a socket", e))?;
+        command
+            .arg("-o")
+            .arg(options)
+            .arg("--")
+            .arg(target)
+            .env("_FUSE_COMMFD", "0")
+            .stdin(Stdio::from(stdin));
+        Ok(())
+    })?;
     // It has ended and its end of the socket is closed, so this does not wait.
-    drop(command);
+    drop(theirs);
     receive_channel(&ours).map_err(|e| Cause::io("get the mount's channel from fusermount3", e))
 }
 
 /// Unmounts what is mounted on `target`, which must be a mount of the caller.
 pub(crate) fn unmount(target: &Path, lazy: bool) -> Result<(), Cause> {
-    let mut command = Command::new(PROGRAM);
-    command.arg("-u").stdin(Stdio::null());
-    if lazy {
-        command.arg("-z");
-    }
-    command.arg("--").arg(target);
-    match finish(&mut command) {
+    let unmounted = run(|command| {
+        command.arg("-u").stdin(Stdio::null());
+        if lazy {
+            command.arg("-z");
+        }
+        command.arg("--").arg(target);
+        Ok(())
+    });
+    match unmounted {
         Err(cause) if cause.to_string().ends_with("busy") => Err(mount_busy()),
         result => result,
     }
@@ -64,7 +69,23 @@ pub(crate) fn mount_busy() -> Cause {
     cause.advise(Advice::EndPrograms)
 }
 
-fn finish(command: &mut Command) -> Result<(), Cause> {
+/// Runs the first of the programs that there is, as `prepare` says.
+fn run(prepare: impl Fn(&mut Command) -> Result<(), Cause>) -> Result<(), Cause> {
+    let mut result = Ok(());
+    for program in PROGRAMS {
+        let mut command = Command::new(program);
+        prepare(&mut command)?;
+        match (finish(program, &mut command), &result) {
+            // The first one is the one to install.
+            (Err(cause), Ok(())) if cause.is(NO_FUSERMOUNT) => result = Err(cause),
+            (Err(cause), Err(_)) if cause.is(NO_FUSERMOUNT) => {}
+            (finished, _) => return finished,
+        }
+    }
+    result
+}
+
+fn finish(name: &str, command: &mut Command) -> Result<(), Cause> {
     let failed = |e: io::Error| match e.kind() {
         io::ErrorKind::NotFound => Cause::unsupported(
             "there is no fusermount3; install the package fuse3, or run it as root",
@@ -93,7 +114,7 @@ fn finish(command: &mut Command) -> Result<(), Cause> {
         }
         Err(e) => e.to_string(),
     };
-    let text = format!("fusermount3 says: {}", last_words(&said, &how));
+    let text = format!("{name} says: {}", last_words(&said, &how));
     Err(Cause::new(ErrorKind::NotPermitted, text).named(FUSERMOUNT_REFUSES))
 }
 
@@ -103,8 +124,9 @@ fn last_words(said: &str, how: &str) -> String {
     match last {
         Some(line) => {
             let line = line.trim();
-            let prefix = format!("{PROGRAM}: ");
-            line.strip_prefix(&prefix).unwrap_or(line).to_owned()
+            let mut names = PROGRAMS.iter();
+            let rest = names.find_map(|name| line.strip_prefix(name)?.strip_prefix(": "));
+            rest.unwrap_or(line).to_owned()
         }
         None => format!("it ended with {how} and without a message"),
     }
