@@ -16,12 +16,12 @@ use rustix::io::{read, retry_on_intr};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::bundle_file::BundleFile;
+use crate::pattern::matches;
 
 /// Where `--appimage-extract` writes to.
 pub(crate) const TARGET: &str = "squashfs-root";
 
-/// Extracts all into `target`, or what matches `pattern`: a star stands for letters of one name, and a directory that matches
-/// comes with all that it has.
+/// Extracts all into `target`, or what matches `pattern`, with all that is below it.
 pub(crate) fn extract(
     bundle: &BundleFile,
     target: &Path,
@@ -30,21 +30,20 @@ pub(crate) fn extract(
     // Files of other users in a directory of this one would only be in the way.
     let mut extractor = Extractor::new().owners(false);
     if let Some(pattern) = pattern {
-        let text = pattern
-            .to_str()
-            .with_context(|| format!("{}: a pattern is UTF-8", shown(pattern)))?;
-        // From the root of the image.
-        let rooted = format!("/{}", text.trim_start_matches('/'));
-        extractor = extractor.select(&[rooted])?;
+        let mut found = Vec::new();
+        for entry in bundle.image.walk()? {
+            let (path, _) = entry?.into_parts();
+            if matches(pattern, path.as_os_str()) {
+                found.push(path);
+            }
+        }
+        if found.is_empty() {
+            bail!("nothing in the image matches {}", shown(pattern));
+        }
+        extractor = extractor.only(found);
     }
     let extracted = extractor.extract(&bundle.image, target)?;
     extracted.warnings.iter().for_each(|warning| say(warning));
-    if !extracted.unmatched.is_empty() {
-        bail!(
-            "nothing in the image matches {}",
-            shown(pattern.unwrap_or_default())
-        );
-    }
     Ok(())
 }
 

@@ -27,6 +27,7 @@ pub mod desktop_file;
 pub mod elf;
 pub mod entry;
 mod extraction;
+mod pattern;
 mod program;
 #[expect(
     unsafe_code,

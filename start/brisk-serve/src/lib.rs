@@ -57,6 +57,10 @@ let never = session.exec(|notice| eprintln!("{notice:?}"))?;
   reads the rest. Mount images of strangers only where you would expose the kernel's SquashFS code to them.
 * **[`serve`] serves an image:** `brisk-image` reads it in the server process. The kernel sees no byte of its format.
 
+# Features
+
+The README lists them. Without `learning`, [`SessionFill::learning`] is an error, and without `remote`, [`SessionImage::remote`].
+
 # What this crate does not do
 
 * Mount through the kernel without root (`CAP_SYS_ADMIN`).
@@ -71,10 +75,22 @@ let never = session.exec(|notice| eprintln!("{notice:?}"))?;
 struct Readme;
 
 mod action;
+#[cfg_attr(
+    not(feature = "learning"),
+    allow(dead_code, reason = "only what records launches needs it")
+)]
 mod confinement;
 mod existing_path;
+#[cfg_attr(
+    not(feature = "learning"),
+    allow(dead_code, reason = "only what records launches needs it")
+)]
 mod fuse;
 mod fusermount;
+#[cfg_attr(
+    not(feature = "learning"),
+    allow(dead_code, reason = "only what records launches needs it")
+)]
 mod hot_pack;
 mod kernel_mount;
 mod kernel_support;
@@ -82,6 +98,8 @@ mod launch;
 mod loop_device;
 mod namespace;
 mod reclaimer;
+#[cfg_attr(not(feature = "remote"), path = "no_remote.rs")]
+mod remote;
 mod rooted_launch;
 mod session;
 mod squashfs_decoding;

@@ -7,8 +7,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 use std::time::Duration;
 
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 use staging::{Stage, each_user};
 
 /// Says how it was started.
@@ -146,7 +148,7 @@ fn it_starts_where_nothing_can_be_mounted() {
         let other = assert_started(stage, &app, &home, said(&mut by_variable));
         // It is removed when the program has ended.
         while seen.exists() || other.exists() {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     });
 }
@@ -275,7 +277,7 @@ fn the_image_can_be_mounted_for_others() {
         assert_eq!(inside, "from the image");
         end(&mut mount);
         while place.exists() {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     });
 }
@@ -340,6 +342,46 @@ fn what_happens_to_the_file_meanwhile_gives_no_wrong_bytes() {
             "{code:?} {said}"
         );
         assert_eq!(fs::metadata(&out).unwrap().len(), 0);
+    });
+}
+
+/// Runs `work` in a thread whose programs find only the system calls that Linux 4.14 has: the others answer ENOSYS.
+fn as_on_an_old_kernel<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    // From 424 on, all processors have the same numbers, and Linux 5.1 or later.
+    let newer = (424..600).chain([libc::SYS_rseq]);
+    let rules = newer.map(|call| (call, Vec::new())).collect();
+    let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, missing, arch).unwrap();
+    let filter: BpfProgram = filter.try_into().unwrap();
+    thread::scope(|scope| {
+        let filtered = scope.spawn(|| {
+            apply_filter(&filter).unwrap();
+            work()
+        });
+        filtered.join().unwrap()
+    })
+}
+
+#[test]
+fn it_starts_on_a_kernel_of_eight_years_ago() {
+    each_user(|stage| {
+        let home = stage.writable();
+        let app = bundle(stage, &[]);
+        as_on_an_old_kernel(|| {
+            for options in [&[][..], &["--appimage-extract-and-run"]] {
+                let arguments = [options, &["a", "b c"]].concat();
+                let said = said(&mut started(stage, &app, &arguments));
+                assert_started(stage, &app, &home, said);
+            }
+            // Two programs share a session, which lasts as long as one of them.
+            let child = waiting(&mut started(stage, &app, &[]));
+            let other = said(&mut started(stage, &app, &["a", "b c"]));
+            assert_started(stage, &app, &home, other);
+            assert_eq!(reads(child), (Some(0), String::new()));
+        });
+        assert!(fs::read(home.join("out")).unwrap() == fs::read(stage.path("tree/noise")).unwrap());
+        stage.assert_nothing_left(Duration::from_secs(60));
     });
 }
 

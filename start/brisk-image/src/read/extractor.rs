@@ -7,7 +7,7 @@
 
 #[cfg(feature = "patterns")]
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
 use std::io;
@@ -48,6 +48,7 @@ pub struct Extractor {
     work: Work,
     #[cfg(feature = "patterns")]
     select: Option<Selection>,
+    only: Option<BTreeSet<PathBuf>>,
     owners: bool,
     xattrs: bool,
     privileges: bool,
@@ -108,6 +109,7 @@ impl Default for Extractor {
             work: Work::default(),
             #[cfg(feature = "patterns")]
             select: None,
+            only: None,
             owners: rustix::process::geteuid().is_root(),
             xattrs: true,
             privileges: true,
@@ -135,6 +137,18 @@ impl Extractor {
             _ => Some(Selection::of(lines)?),
         };
         Ok(self)
+    }
+
+    /// Extracts only what is at and below these paths from the root of the tree, and the directories on the way there.
+    #[must_use]
+    pub fn only(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        self.only = Some(paths.into_iter().collect());
+        self
+    }
+
+    fn is_asked_for(&self, path: &Path) -> bool {
+        let has = |paths: &BTreeSet<PathBuf>| path.ancestors().any(|above| paths.contains(above));
+        self.only.as_ref().is_none_or(has)
     }
 
     /// Whether files get the users and groups of the image, which only root can give them.
@@ -190,13 +204,16 @@ impl Extractor {
                 set.matched_path_or_any_parents(path, is_directory)
                     .is_ignore()
             };
+            if !self.is_asked_for(path) {
+                return false;
+            }
             unmatched.borrow_mut().retain(|(_, set)| !matches(set));
             self.select
                 .as_ref()
                 .is_none_or(|selection| matches(&selection.all))
         };
         #[cfg(not(feature = "patterns"))]
-        let selects = |_: &Path, _| true;
+        let selects = |path: &Path, _| self.is_asked_for(path);
         let contents = ContentsBudget::new(image);
         listing.collect(image, &contents, selects)?;
         let first_names = listing.first_names();

@@ -93,6 +93,36 @@ pub fn close_all() -> Result<()> {
     close_range(0, c_uint::MAX, 0)
 }
 
+/// Starts a process that is nobody's child, in the process session of this one. It has only the descriptor `kept`, with the same
+/// number, runs `main` and ends. Returns when it has been started.
+///
+/// # Errors
+///
+/// As [`start_child`].
+pub fn start_orphan_with(kept: &OwnedFd, main: impl FnOnce()) -> io::Result<()> {
+    let between = start_child(|| {
+        let started = start_child(|| {
+            let fd = kept.as_raw_fd().unsigned_abs();
+            let before = match fd {
+                0 => Ok(()),
+                fd => close_range(0, fd - 1, 0),
+            };
+            let closed = before.and_then(|()| close_range(fd.saturating_add(1), c_uint::MAX, 0));
+            if closed.is_ok() {
+                main();
+            }
+            0
+        });
+        i32::from(started.is_err())
+    })?;
+    match waitpid(Some(between), WaitOptions::empty()) {
+        Ok(Some((_, status))) if status.exit_status() != Some(0) => Err(Errno::AGAIN.into()),
+        // The process that started this one may have chosen that children leave no status.
+        Ok(_) | Err(Errno::CHILD) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// The child's id, or None in the child.
 pub fn fork() -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
@@ -156,6 +186,27 @@ fn close_range(first: c_uint, last: c_uint, flags: c_uint) -> Result<()> {
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     match result {
         0 => Ok(()),
-        _ => Err(last_errno()),
+        _ => match last_errno() {
+            // Before Linux 5.9.
+            Errno::NOSYS if flags == 0 => close_listed(first, last),
+            e => Err(e),
+        },
     }
+}
+
+/// Closes the open descriptors `first..=last`, one by one.
+fn close_listed(first: c_uint, last: c_uint) -> Result<()> {
+    let listed = std::fs::read_dir("/proc/self/fd");
+    let listed = listed.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::NOSYS))?;
+    // All of them, before any is closed: the list has a descriptor, too.
+    let numbers: Vec<c_int> = listed
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|fd: &c_int| (first..=last).contains(&fd.unsigned_abs()))
+        .collect();
+    for fd in numbers {
+        // SAFETY: the call takes a number. As for `close_range`, nobody uses again what it closes; the descriptor of the list is
+        // closed already, which is an error of this call and changes nothing.
+        unsafe { libc::close(fd) };
+    }
+    Ok(())
 }

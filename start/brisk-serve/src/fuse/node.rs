@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use brisk_image::inode::Device;
 use brisk_image::{FileReader, FileType, Image, Inode, InodeKind, InodeRef};
-use brisk_remote::Absent;
 use rustix::fs::makedev;
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
 use super::owners::Owners;
 use super::wire::{Attr, AttrOut, EntryOut, ROOT};
+use crate::remote::Absent;
 
 /// The number of seconds that means forever.
 pub(super) const FOR_EVER: u64 = u64::MAX;

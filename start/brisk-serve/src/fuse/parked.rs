@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use brisk_remote::{Arrival, Class, ParkingImage};
 use rustix::io::Errno;
 
 use super::channel::{Channel, Request};
+use crate::remote::{Arrival, Class, ParkingImage};
 
 /// How many interrupted requests are remembered that are not parked. The kernel may say that a request is interrupted before it
 /// is parked.

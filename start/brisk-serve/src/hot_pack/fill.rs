@@ -25,7 +25,6 @@ use brisk_io::page_size;
 use brisk_launch::error::{Advice, Cause, Error};
 use brisk_launch::memory::free_memory;
 use brisk_launch::page_log::PageLog;
-use brisk_remote::{Absent, Class};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::nice;
 
@@ -44,6 +43,7 @@ use super::late_pages::LatePages;
 use super::pack_file::PackFile;
 use super::page_states::PageStates;
 use crate::action::Action;
+use crate::remote::{Absent, Class, ParkingImage};
 
 /// How many reads are remembered until the pack is known.
 const EARLY: usize = 1 << 14;

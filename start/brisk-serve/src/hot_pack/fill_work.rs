@@ -13,7 +13,6 @@ use brisk_image::{Image, InodeKind};
 use brisk_io::page_size;
 use brisk_launch::error::Error;
 use brisk_launch::page_log::PageLog;
-use brisk_remote::{Absent, Class, ParkingImage};
 
 use super::batch_ring::{Batches, ReadRing};
 use super::candidate::unreadable_pack;
@@ -27,6 +26,7 @@ use super::look_ups::{look_up, look_up_all};
 use super::pack_file::PackFile;
 use super::page_states::{PageStates, RangeStates};
 use crate::action::Action;
+use crate::remote::{Absent, Class, ParkingImage};
 use crate::whole_pages::whole_pages;
 
 /// What the threads of a fill share.

@@ -35,5 +35,6 @@ mod image_blocks;
 mod late_pages;
 mod look_ups;
 mod pack_file;
+#[cfg(feature = "learning")]
 pub(crate) mod pack_maker;
 mod page_states;

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use brisk_launch::error::{Advice, Cause, Error, Result};
 use brisk_launch::file_identity::FileIdentity;
-use brisk_remote::RemoteUrl;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Timespec, stat};
 use rustix::io::Errno;
@@ -22,6 +21,7 @@ use super::message::{Message, receive, send};
 use crate::Confinement;
 use crate::action::Action;
 use crate::existing_path::resolve_path;
+use crate::remote::RemoteUrl;
 
 /// How long to wait for the answers of guardians. A guardian that was stopped never answers.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -10,9 +10,10 @@ use std::{fs, io};
 
 use brisk_launch::sys::process::process_session;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, getpid};
 
 use super::log::say;
+use super::process_end::watch;
 
 /// The namespaces of mounts and of process numbers of this process.
 const OWN_MOUNTS: &str = "/proc/self/ns/mnt";
@@ -82,7 +83,7 @@ impl Members {
             return;
         }
         self.runs.retain(|(_, process)| is_alive(process));
-        match pidfd_open(run, PidfdFlags::empty()) {
+        match watch(run) {
             Ok(process) => self.runs.push((run, Arc::new(process))),
             Err(e) => say(&format!(
                 "process {run} does not keep the mount: {e}",
@@ -114,10 +115,10 @@ impl Members {
             for pid in processes()? {
                 // The process may have ended, and another may have its number.
                 if !look.of(pid).is_empty()
-                    && let Ok(watch) = pidfd_open(pid, PidfdFlags::empty())
+                    && let Ok(watched) = watch(pid)
                     && !Look::at(own).of(pid).is_empty()
                 {
-                    return Ok(Some(watch));
+                    return Ok(Some(watched));
                 }
             }
         }
@@ -369,7 +370,7 @@ pub(super) fn take_guardian_name() {
 /// namespace.
 pub(super) fn guardian_process(guardian: i32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(guardian)?;
-    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    let process = watch(pid).ok()?;
     (name_of(pid).as_bytes() == GUARDIAN.to_bytes()).then_some(process)
 }
 

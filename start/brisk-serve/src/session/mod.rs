@@ -39,8 +39,10 @@ mod mount_handle;
 mod open_image;
 mod overlay;
 mod own_limits;
+mod process_end;
 mod process_title;
 mod program;
+#[cfg_attr(not(feature = "learning"), path = "no_recorded_launch.rs")]
 mod recorded_launch;
 mod root;
 mod server;

@@ -15,9 +15,6 @@ use brisk_io::ByteSource;
 use brisk_launch::error::{Advice, Cause, Shown};
 use brisk_launch::file_identity::FileIdentity;
 use brisk_launch::key::Key;
-use brisk_remote::{
-    Arriving, Descriptor, Entry, FetcherPlace, ParkingImage, RemoteCache, WaitingImage,
-};
 use rustix::fs::fstat;
 
 use super::missing_place::MissingPlace;
@@ -26,6 +23,9 @@ use crate::existing_path::ExistingPath;
 use crate::fuse::parked::ArrivingSource;
 use crate::hot_pack::candidate::ArrivingPack;
 use crate::kernel_mount::{no_target, no_target_directory};
+use crate::remote::{
+    Arriving, Descriptor, Entry, FetcherPlace, ParkingImage, RemoteCache, WaitingImage,
+};
 
 /// An image of a [`Session`](crate::Session).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,7 +128,7 @@ pub(crate) struct OpenRemote {
 impl OpenRemote {
     fn open(name: &Path, remote: &RemoteImage, verity: Option<Verity>) -> Result<Self, Cause> {
         let failed =
-            |e: brisk_remote::Error| Cause::io("open the image in the cache", io::Error::other(e));
+            |e: crate::remote::Error| Cause::io("open the image in the cache", io::Error::other(e));
         let cache = RemoteCache::at(&remote.cache).map_err(failed)?;
         let entry = cache.entry(&remote.key).map_err(failed)?;
         let entry = entry.ok_or_else(|| {
@@ -148,7 +148,7 @@ impl OpenRemote {
 
     /// A connection about this image to the fetcher. None if none runs.
     pub(crate) fn attach(&self) -> io::Result<Option<UnixStream>> {
-        brisk_remote::attach(self.place.cache().fd(), &self.arriving)
+        crate::remote::attach(self.place.cache().fd(), &self.arriving)
     }
 
     /// Asks for a fetcher to be started.

@@ -46,7 +46,7 @@ pub(super) struct RecordedLaunch {
     program: OwnedFd,
     recording: Arc<Recording>,
     /// How the launch is recorded.
-    pub(super) recorded: Recorded,
+    recorded: Recorded,
     /// Whether the recording was handed over, or is not worth that.
     over: Mutex<bool>,
 }
@@ -76,6 +76,11 @@ impl RecordedLaunch {
 
     pub(super) fn descriptors(&self) -> [RawFd; 2] {
         [self.packs.fd().as_raw_fd(), self.program.as_raw_fd()]
+    }
+
+    /// How the launch is recorded.
+    pub(super) fn recorded(&self) -> Recorded {
+        self.recorded
     }
 
     /// The recorder for the server of the image at `place`.

@@ -17,6 +17,7 @@ use rustix::thread::gettid;
 use super::image_source::ImageSource;
 use super::log::say;
 use super::message::{FETCHER, JOINED, receive, send, send_now};
+use super::process_end::watch;
 use super::recorded_launch::RecordedLaunch;
 use crate::confinement::{Confinement, Files, Role, confine};
 use crate::fuse::parked::Reconnect;
@@ -56,7 +57,7 @@ impl Server {
         let socket = ours.take().ok_or(io::ErrorKind::NotConnected)?;
         Ok(Self {
             pid,
-            process: pidfd_open(pid, PidfdFlags::empty())?,
+            process: watch(pid)?,
             thread: None,
             socket,
         })

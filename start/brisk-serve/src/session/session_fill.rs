@@ -56,7 +56,7 @@ impl Session {
                     learns: false,
                 });
             };
-            let recorded = fill.launch.as_ref().map(|launch| launch.recorded);
+            let recorded = fill.launch.as_ref().map(|launch| launch.recorded());
             let usable = first_pack(fill.candidates(), &image.read()?);
             Ok(FillPlan {
                 is_compared: matches!(&usable, Some(Ok(usable)) if usable.is_compared),
@@ -134,7 +134,7 @@ impl ImageFill {
         place: &Path,
     ) -> Option<RecordedLaunch> {
         let launch = self.launch.as_ref();
-        let missed = launch.filter(|launch| launch.recorded == Recorded::Missed);
+        let missed = launch.filter(|launch| launch.recorded() == Recorded::Missed);
         // The learned pack is the last candidate, and the only usable one.
         if let Some(learned) = self.candidates().last().filter(|_| missed.is_some())
             && let Err(e) = LearnedPacks::touch(learned.file())

@@ -10,12 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use brisk_launch::sys::process::start_detached;
-use brisk_remote::FetcherPlace;
 use rustix::io::{read, retry_on_intr};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
 use super::log::say;
 use crate::confinement::confine_starter;
+use crate::remote::FetcherPlace;
 
 /// How long it does not start another fetcher, in case that each one ends at once.
 const PAUSE: Duration = Duration::from_millis(500);

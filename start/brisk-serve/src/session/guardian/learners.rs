@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+use crate::session::process_end::watch;
 
 /// The learners that a guardian has started.
 #[derive(Default)]
@@ -16,8 +18,7 @@ pub(super) struct Learners {
 impl Learners {
     /// Watches a learner that was started.
     pub(super) fn add(&mut self, pid: Pid) -> io::Result<()> {
-        self.running
-            .push((pid, pidfd_open(pid, PidfdFlags::empty())?));
+        self.running.push((pid, watch(pid)?));
         Ok(())
     }
 

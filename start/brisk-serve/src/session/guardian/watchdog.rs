@@ -15,13 +15,12 @@ use std::time::{Duration, Instant};
 use brisk_launch::sys::signal::ignore_requests_to_end;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
-};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::session::log::say;
 use crate::session::members::Members;
 use crate::session::mount_handle::MountHandle;
+use crate::session::process_end::watch;
 
 /// The name of the process. It does not begin with `brisk`, so that `pkill brisk` does not kill it.
 const NAME: &std::ffi::CStr = c"mount-watchdog";
@@ -64,7 +63,7 @@ impl Watchdog {
     pub(super) fn of(pid: Pid) -> rustix::io::Result<Self> {
         Ok(Self {
             pid,
-            process: pidfd_open(pid, PidfdFlags::empty())?,
+            process: watch(pid)?,
             since: Instant::now(),
         })
     }
@@ -84,7 +83,8 @@ impl Watchdog {
 
     /// Ends it.
     pub(super) fn dismiss(self) {
-        match pidfd_send_signal(&self.process, Signal::KILL) {
+        // It is a child of this process, so no other process has its number before its status is collected.
+        match kill_process(self.pid, Signal::KILL) {
             // It may have been killed already.
             Ok(()) | Err(Errno::SRCH) => _ = self.bury(Instant::now()),
             Err(e) => say(&format!("the watchdog cannot be ended: {e}")),
