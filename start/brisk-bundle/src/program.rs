@@ -138,12 +138,14 @@ fn start(bundle: &BundleFile, arguments: &[OsString]) -> anyhow::Result<Infallib
     session.fill = Some(SessionFill::default());
     // Nothing of it is left when the program has ended: its user may unplug the disk that it is on.
     session.linger = Duration::ZERO;
-    session.exec(|_| {}).map_err(|error| {
-        let text = with_reasons(&error);
-        match error.kind() {
-            ErrorKind::CommandNotFound | ErrorKind::CommandNotExecutable => anyhow!("{text}"),
-            _ => anyhow!("{text}; {GO_ON}"),
+    session.exec(|_| {}).map_err(|error| match error.kind() {
+        ErrorKind::CommandNotFound | ErrorKind::CommandNotExecutable => {
+            anyhow!("{}", with_reasons(&error))
         }
+        _ => anyhow!(
+            "{}; {GO_ON}",
+            with_reasons(&error.within("start", &bundle.path))
+        ),
     })
 }
 
@@ -189,5 +191,5 @@ fn mount(bundle: &BundleFile) -> anyhow::Result<()> {
             // If nobody reads it, the image is mounted all the same.
             io::stdout().lock().write_all(&line).ok();
         })
-        .map_err(|error| anyhow!("{}", with_reasons(&error)))
+        .map_err(|error| anyhow!("{}", with_reasons(&error.within("mount", &bundle.path))))
 }
