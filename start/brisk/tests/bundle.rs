@@ -10,6 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 use staging::{Stage, each_user};
 
@@ -326,8 +327,7 @@ fn the_image_can_be_mounted_for_others() {
 
 /// Ends a process, and those that it is only in front of.
 fn end(process: &mut Child) {
-    let pid = rustix::process::Pid::from_child(process);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    kill_process(Pid::from_child(process), Signal::TERM).unwrap();
     process.wait().unwrap();
 }
 
@@ -425,9 +425,18 @@ fn it_starts_on_a_kernel_of_eight_years_ago() {
             let other = said(&mut started(stage, &app, &["a", "b c"]));
             assert_started(stage, &app, &home, other);
             assert_eq!(reads(child), (Some(0), String::new()));
+            stage.assert_nothing_left(Duration::from_secs(60));
+            // Without a guardian, the watchdog ends the mount when the last program has ended.
+            let child = waiting(&mut started(stage, &app, &[]));
+            for guardian in stage.processes("brisk-guardian") {
+                kill_process(Pid::from_raw(guardian).unwrap(), Signal::KILL).unwrap();
+            }
+            // It has found the program, and has started a process that looks whether that lives.
+            stage.wait_for_processes("brisk-looker", 1);
+            assert_eq!(reads(child), (Some(0), String::new()));
         });
         assert!(fs::read(home.join("out")).unwrap() == fs::read(stage.path("tree/noise")).unwrap());
-        stage.assert_nothing_left(Duration::from_secs(60));
+        stage.assert_no_process(Duration::from_secs(60));
     });
 }
 

@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 use std::env::consts::ARCH;
 
 use libc::c_long;
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch, apply_filter,
@@ -157,6 +159,15 @@ const LEARNER: &[c_long] = &[
 /// Looking for programs, and unmounting.
 const WATCHDOG: &[c_long] = &[libc::SYS_getsid, libc::SYS_pidfd_open, libc::SYS_umount2];
 
+/// Starting a process that looks whether a program lives, where no descriptor tells that (before Linux 5.3).
+const LOOKER: &[c_long] = &[
+    libc::SYS_pipe2,
+    libc::SYS_prctl,
+    libc::SYS_wait4,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+];
+
 /// Starting, watching and ending processes, letting runs join, and the files of a session.
 const GUARDIAN: &[c_long] = &[
     libc::SYS_accept4,
@@ -237,11 +248,17 @@ fn program(
         .map_err(|e: seccompiler::BackendError| e.to_string())
 }
 
+/// Whether the kernel has no descriptors of processes.
+fn starts_lookers() -> bool {
+    pidfd_open(getpid(), PidfdFlags::empty()).is_err_and(|e| e == Errno::NOSYS)
+}
+
 /// The calls of a role, each with the arguments that it may have. No rule: any arguments.
 fn rules(role: Role, landlocked: bool) -> Result<Rules, seccompiler::BackendError> {
     let lists: &[&[c_long]] = match role {
         Role::Server => &[ALL, LOOKING, MESSAGES, SERVER],
         Role::Learner => &[ALL, LOOKING, LEARNER],
+        Role::Watchdog { .. } if starts_lookers() => &[ALL, LOOKING, WATCHDOG, LOOKER],
         Role::Watchdog { .. } => &[ALL, LOOKING, WATCHDOG],
         // It starts the others, and they can only lose calls.
         Role::Guardian { .. } => &[ALL, LOOKING, MESSAGES, SERVER, LEARNER, WATCHDOG, GUARDIAN],
@@ -264,6 +281,7 @@ fn rules(role: Role, landlocked: bool) -> Result<Rules, seccompiler::BackendErro
     let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
     let clone = match role {
         Role::Guardian { .. } => without(0, namespaces)?,
+        Role::Watchdog { .. } if starts_lookers() => without(0, namespaces)?,
         Role::Server | Role::Learner | Role::Watchdog { .. } => {
             masked(0, namespaces | thread, thread)?
         }

@@ -32,6 +32,8 @@ fn watch_by_looking(pid: Pid) -> rustix::io::Result<OwnedFd> {
     let born = started_at(pid).ok_or(Errno::SRCH)?;
     let (watched, held) = pipe_with(PipeFlags::CLOEXEC)?;
     let started = start_orphan_with(&held, || {
+        // The name is only for people, so a failure does not matter.
+        rustix::thread::set_name(c"brisk-looker").ok();
         let pause = Timespec::try_from(PAUSE).unwrap_or_default();
         let mut fds = [PollFd::new(&held, PollFlags::empty())];
         // Another process may get its number. Nobody waits any more if the other end is closed.
