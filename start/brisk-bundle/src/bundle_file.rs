@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use brisk_image::verity::{TreeFile, VerifiedFile, Verity};
-use brisk_image::{Image, OpenOptions};
+use brisk_image::{ErrorKind, Image, OpenOptions};
 use brisk_io::ByteSource;
 use brisk_terminal::names::shown;
 
@@ -48,11 +48,14 @@ impl BundleFile {
         let path = path.unwrap_or_else(|_| opened_as.clone());
         let named = || shown(&path);
         let image = Image::from_source(file.try_clone()?, &OpenOptions::new());
-        let image = image.with_context(|| {
-            format!(
-                "{}: there is no image behind this program; brisk bundle puts one there",
-                named()
-            )
+        let image = image.map_err(|e| {
+            let what = match e.kind() {
+                ErrorKind::Corrupt => {
+                    ": no sound image is behind this program; brisk bundle puts one there"
+                }
+                _ => "",
+            };
+            anyhow::Error::from(e).context(format!("{}{what}", named()))
         })?;
         let (image, verity) = match image.verity_superblock().with_context(named)? {
             None => (image, None),

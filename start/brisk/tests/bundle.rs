@@ -273,6 +273,34 @@ fn it_is_an_appimage_to_others() {
 }
 
 #[test]
+fn an_appimage_of_others_starts_too() {
+    each_user(|stage| {
+        let app = bundle(stage, &[]);
+        let other = stage.writable().join("Other");
+        for codec in ["gzip", "zstd"] {
+            // As appimagetool does it: the image right behind the section headers of a program.
+            let script = format!(
+                "rm -f other.img && mksquashfs tree other.img -comp {codec} -quiet -no-progress && \
+                 cat /bin/true other.img > home/Other && chmod 755 home/Other"
+            );
+            let mut made = Command::new("sh");
+            made.args(["-ec", &script]).current_dir(stage.path(""));
+            assert!(made.status().unwrap().success());
+            let run = ["run", "--linger", "0", other.to_str().unwrap(), "a"];
+            let run = stage.brisk(&run).output().unwrap();
+            assert!(
+                String::from_utf8_lossy(&run.stdout).starts_with("<a>\n"),
+                "{run:?}"
+            );
+        }
+        // By the program of a bundle, which has fewer codecs.
+        let mut target = started(stage, &app, &["a", "b c"]);
+        let said = said(target.env("TARGET_APPIMAGE", &other));
+        assert_started(stage, &other, &stage.writable(), said);
+    });
+}
+
+#[test]
 fn brisk_takes_it_as_an_image() {
     each_user(|stage| {
         let app = bundle(stage, &[]);
