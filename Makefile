@@ -32,7 +32,7 @@ starters:
 # bundle carries it.
 BUNDLE = $(if $(filter release,$(PROFILE)),bundle,$(PROFILE))
 bundle:
-	$(CARGO) rustc --profile $(BUNDLE) --locked -p brisk-bundle --bin brisk-bundle $(if $(STATIC),-- -C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs)
+	$(CARGO) rustc --profile $(BUNDLE) --locked -p brisk-bundle --bin brisk-bundle $(if $(STATIC),-- -C target-feature=+crt-static -C link-args='-z pack-relative-relocs')
 	$(if $(filter release,$(PROFILE)),install -D -t target/release target/bundle/brisk-bundle)
 
 # Tests what was built: starts programs with it.
