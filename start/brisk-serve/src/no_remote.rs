@@ -25,6 +25,7 @@ fn unsupported<T>() -> Result<T> {
     ))
 }
 
+#[derive(Clone)]
 pub struct Absent {
     pub bytes: Range<u64>,
 }
@@ -70,6 +71,14 @@ impl Arriving {
         match self.0 {}
     }
 
+    pub fn absent(&self, _: Range<u64>) -> Absent {
+        match self.0 {}
+    }
+
+    pub fn lacks(&self, _: &Absent) -> bool {
+        match self.0 {}
+    }
+
     pub fn first_absent(&self, _: &Range<u64>) -> io::Result<Option<Range<u64>>> {
         match self.0 {}
     }
@@ -100,10 +109,14 @@ impl Descriptor {
     }
 }
 
+pub struct Resolved {
+    pub descriptor: Option<String>,
+}
+
 pub struct Entry(Infallible);
 
 impl Entry {
-    pub fn described(&self) -> Result<(Option<String>, Option<String>)> {
+    pub fn described(&self) -> Result<Resolved> {
         match self.0 {}
     }
 }
@@ -142,6 +155,10 @@ impl ParkingImage {
     }
 
     pub fn want(&self, _: &Range<u64>, _: Class) {
+        match self.0 {}
+    }
+
+    pub fn needs_nobody(&self) -> bool {
         match self.0 {}
     }
 

@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::remote::ParkingImage;
 use brisk_image::hot_pack::HotPack;
 use brisk_image::verity::{RootHash, SUPERBLOCK_IN_SECTION, TreeFile, VerifiedFile};
 use brisk_image::{Image, Limits};
 use brisk_io::ByteSource;
 use brisk_launch::error::{Advice, Cause, Error, Result};
 use brisk_launch::open::open_file;
-use brisk_remote::ParkingImage;
 
 use super::choice::first_of_use;
 use super::comparison::Comparison;

@@ -43,7 +43,7 @@ use super::late_pages::LatePages;
 use super::pack_file::PackFile;
 use super::page_states::PageStates;
 use crate::action::Action;
-use crate::remote::{Absent, Class, ParkingImage};
+use crate::remote::{Absent, Class};
 
 /// How many reads are remembered until the pack is known.
 const EARLY: usize = 1 << 14;

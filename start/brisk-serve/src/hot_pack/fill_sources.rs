@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brisk_remote::{Absent, Class, ParkingImage};
+use crate::remote::{Absent, Class, ParkingImage};
 
 /// What brings an image and its pack, as far as they arrive.
 #[derive(Debug, Default)]

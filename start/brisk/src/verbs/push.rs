@@ -20,7 +20,6 @@ use brisk_terminal::names::shown;
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
-use crate::entry::Entry;
 use crate::image_args::ImageArgs;
 use crate::json;
 use crate::launcher::beside;
@@ -30,6 +29,7 @@ use crate::published_image::{asked_serial, copy, describe};
 use crate::registry_login::login;
 use crate::remote_images::FETCH;
 use crate::signing_key::SigningKey;
+use brisk_bundle::entry::Entry;
 
 /// What a SIF file has at this byte.
 const SIF: &[u8; 10] = b"SIF_MAGIC\0";
