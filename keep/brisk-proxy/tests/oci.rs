@@ -792,3 +792,26 @@ fn several_registries_stand_side_by_side() {
         "</v2/two/app/tags/list?last=1&n=1>; rel=\"next\""
     );
 }
+
+#[test]
+fn a_head_of_another_digest_shows_nothing() {
+    let image = Image::of(b"secret");
+    let other = digest(b"other");
+    let upstream = registry(&image, move |asked| {
+        let fields = [("docker-content-digest", other.as_str())];
+        let status = match asked.method == "HEAD" {
+            true => 200,
+            false => 403,
+        };
+        admits(asked, &["Bearer ann"]).map(|_| Answer::of(status, &fields, ""))
+    });
+    let proxy = proxy_of(&upstream);
+    let blob = blob_path(&image);
+    let ann = [("authorization", "Bearer ann")];
+    assert!(get_with(proxy.address, &blob, &ann).body == image.layer());
+    for range in [None, Some(("range", "bytes=0-3"))] {
+        let eve = ("authorization", "Bearer eve");
+        let fields: Vec<(&str, &str)> = range.into_iter().chain([eve]).collect();
+        assert_eq!(get_with(proxy.address, &blob, &fields).status, 403);
+    }
+}
