@@ -39,6 +39,15 @@ impl Worth {
             None => Self::Nothing,
         }
     }
+
+    /// Whether they may, if the registry cannot be asked. That a client wants no request does not make the proxy offline.
+    pub fn suffices(self, is_offline: bool) -> bool {
+        match self {
+            Self::Enough => true,
+            Self::IfItFails | Self::Offline => is_offline,
+            Self::Nothing => false,
+        }
+    }
 }
 
 /// What a grant is stored beside.
@@ -161,6 +170,15 @@ mod tests {
             Worth::of(Some(Duration::from_secs(1)), Duration::ZERO),
             Worth::Enough
         );
+        for (worth, by_client, offline) in [
+            (Worth::Enough, true, true),
+            (Worth::IfItFails, false, true),
+            (Worth::Offline, false, true),
+            (Worth::Nothing, false, false),
+        ] {
+            let found = (worth.suffices(false), worth.suffices(true));
+            assert_eq!(found, (by_client, offline), "{worth:?}");
+        }
     }
 
     #[tokio::test]

@@ -136,7 +136,7 @@ impl<F: Fetch> Proxy<F> {
             return true;
         }
         if self.asks_nobody(&head.headers) {
-            return worth != Worth::Nothing;
+            return worth.suffices(self.offline);
         }
         let mut check = Request::from_parts(head.clone(), empty());
         *check.method_mut() = Method::HEAD;
