@@ -62,6 +62,13 @@ impl<'p> Item<'p> {
             digest: Stated::of_oci(name),
         })
     }
+
+    /// Whether the name is a tag, or a digest that can be computed. Nobody can check what has another digest, and what is
+    /// neither may hide the name of another repository: `x%2fmanifests%2f1`.
+    pub fn is_known(&self) -> bool {
+        let of_tag = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+        self.digest.is_some() || !self.is_blob && self.name.bytes().all(of_tag)
+    }
 }
 
 /// Asks for a manifest or a blob as it is, and for each manifest in one way, so that clients of all kinds share an answer.

@@ -45,9 +45,11 @@ impl<F: Fetch> Proxy<F> {
         oci::ask_plainly(&mut head.headers, item);
         let repository = map.url(item.repository, None);
         let visit = self.grants.visit(&repository, &head.headers);
+        // With a query, only the registry knows of what repository it is.
+        let is_known = item.is_known() && head.uri.query().is_none();
         let mut pull = Pull {
             credentials: HeaderMap::new(),
-            visit: visit.clone(),
+            visit: visit.clone().filter(|_| is_known),
             blob: item.is_blob.then(|| item.name.to_owned()),
             follow: self.follow.clone(),
         };
@@ -55,15 +57,14 @@ impl<F: Fetch> Proxy<F> {
             pull.credentials = oci::take_credentials(&mut head.headers);
         }
         head.extensions.insert(pull);
+        if !is_known {
+            let looked = self.look(&head).await?;
+            return self.pass_by(head, looked).await;
+        }
         match (&item.digest, item.is_blob) {
             (Some(_), true) => self.by_digest(head, visit).await,
             (Some(_), false) => whole(self.by_digest(head, visit).await?).await,
-            (None, false) => self.by_tag(head).await,
-            // Nobody can check it, so it is not kept.
-            (None, true) => {
-                let looked = self.look(&head).await?;
-                self.pass_by(head, looked).await
-            }
+            (None, _) => self.by_tag(head).await,
         }
     }
 

@@ -815,3 +815,42 @@ fn a_head_of_another_digest_shows_nothing() {
         assert_eq!(get_with(proxy.address, &blob, &fields).status, 403);
     }
 }
+
+#[test]
+fn what_may_lead_to_another_repository_shows_nothing_and_is_not_kept() {
+    let image = Image::of(b"secret");
+    let manifest = image.manifest.clone();
+    let upstream = registry(&image, move |asked| {
+        let fields = [
+            ("content-type", "application/vnd.oci.image.manifest.v1+json"),
+            ("cache-control", "max-age=600"),
+        ];
+        let is_other = ["%", "?", "sha384:"]
+            .iter()
+            .any(|mark| asked.target.contains(mark));
+        match is_other {
+            true => Some(Answer::of(200, &fields, manifest.clone())),
+            false => admits(asked, &["Bearer ann"]),
+        }
+    });
+    let proxy = proxy_of(&upstream);
+    let blob = blob_path(&image);
+    let ann = [("authorization", "Bearer ann")];
+    let eve = [("authorization", "Bearer eve")];
+    assert_eq!(get_with(proxy.address, &blob, &ann).status, 200);
+    let hex = "a".repeat(64);
+    for name in [
+        "x%2fmanifests%2f1",
+        "1?n%73=evil.example",
+        &format!("sha256%3A{hex}"),
+        &format!("sha384:{hex}"),
+    ] {
+        let path = format!("/v2/hub/app/manifests/{name}");
+        for _ in 0..2 {
+            let reply = get_with(proxy.address, &path, &eve);
+            assert_eq!(reply.status, 200, "{name}");
+            assert!(!is_hit(&reply), "{name} {reply:?}");
+        }
+        assert_eq!(get_with(proxy.address, &blob, &eve).status, 401, "{name}");
+    }
+}
