@@ -288,10 +288,10 @@ impl<F: Fetch> Proxy<F> {
         if preset::is_lasting(map.kind(), rest) {
             request.extensions_mut().insert(Lasting);
         }
-        if is_registry && url.trim_end_matches('/').ends_with("/v2") {
+        let item = Item::of_path(rest).filter(|_| is_registry && is_read(&head.method));
+        if is_registry && item.is_none() && url.trim_end_matches('/').ends_with("/v2") {
             request.extensions_mut().insert(Ping);
         }
-        let item = Item::of_path(rest).filter(|_| is_registry && is_read(&head.method));
         let of_name = match map.kind() {
             Kind::Apt => Stated::of_by_hash(rest),
             _ => item.as_ref().and_then(|item| item.digest.clone()),

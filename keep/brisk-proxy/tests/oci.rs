@@ -854,3 +854,14 @@ fn what_may_lead_to_another_repository_shows_nothing_and_is_not_kept() {
         assert_eq!(get_with(proxy.address, &blob, &eve).status, 401, "{name}");
     }
 }
+
+#[test]
+fn a_tag_may_be_called_as_the_question_for_a_registry() {
+    let image = Image::of(b"secret");
+    let upstream = registry(&image, |asked| admits(asked, &["Bearer ann"]));
+    let proxy = proxy_of(&upstream);
+    let tag = "/v2/hub/app/manifests/v2";
+    assert_eq!(get(proxy.address, tag).status, 401);
+    drop(upstream);
+    assert_eq!(get(proxy.address, tag).status, 502);
+}
