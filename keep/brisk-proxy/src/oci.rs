@@ -54,8 +54,7 @@ impl<'p> Item<'p> {
             Some(repository) => (repository, true),
             None => (path.strip_suffix("/manifests")?, false),
         };
-        let is_named = !repository.is_empty() && !name.is_empty();
-        is_named.then(|| Self {
+        (!name.is_empty()).then(|| Self {
             repository,
             is_blob,
             name,
@@ -283,7 +282,8 @@ mod tests {
             (format!("/x/blobs/md5:{hex}"), Some(("/x", true, false))),
             ("/x/blobs/uploads/".to_owned(), None),
             ("/x/tags/list".to_owned(), None),
-            ("/blobs/x".to_owned(), None),
+            ("/blobs/x".to_owned(), Some(("", true, false))),
+            ("/x/blobs/".to_owned(), None),
             ("/".to_owned(), None),
             (String::new(), None),
         ] {

@@ -865,3 +865,23 @@ fn a_tag_may_be_called_as_the_question_for_a_registry() {
     drop(upstream);
     assert_eq!(get(proxy.address, tag).status, 502);
 }
+
+#[test]
+fn a_map_may_lead_to_one_repository() {
+    let image = Image::of(b"x");
+    let upstream = registry(&image, |_| None);
+    let proxy = Program::mapping(&format!("/v2/app=oci:{}/v2/app", upstream.url()));
+    let tag = "/v2/app/manifests/1";
+    let types = [&[][..], &[("accept", "application/x")]];
+    for types in types {
+        assert!(get_with(proxy.address, tag, types).body == image.manifest);
+    }
+    drop(upstream);
+    for types in types {
+        assert!(get_with(proxy.address, tag, types).body == image.manifest);
+    }
+    assert_eq!(
+        get_with(proxy.address, tag, &[("accept", "application/y")]).status,
+        502
+    );
+}
