@@ -1,7 +1,7 @@
 //! Files that stay what they are as long as they have their name.
 
 use http::header::{CACHE_CONTROL, EXPIRES, PRAGMA, SET_COOKIE};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Marks a request for such a file.
 #[derive(Debug, Clone, Copy)]
@@ -10,12 +10,16 @@ pub struct Lasting;
 /// How long such a file is kept: a year, the longest time that is of use.
 const LIFETIME: &str = "max-age=31536000, immutable";
 
+/// What says the same to caches of servers alone. The cache heeds it in place of `Cache-Control` (RFC 9213).
+pub const TO_SERVERS: HeaderName = HeaderName::from_static("cdn-cache-control");
+
 /// Says in an answer that it lasts, unless its upstream forbids to keep it or wants to be asked. If the request was
 /// authorized, it lasts for requests with the same authorization: what the upstream gives all for a while is not for all
 /// for a year. Returns whether it lasts.
 pub fn mark(headers: &mut HeaderMap, is_authorized: bool) -> bool {
     let mut kept = Vec::new();
-    for line in headers.get_all(CACHE_CONTROL) {
+    let lines = headers.get_all(CACHE_CONTROL).into_iter();
+    for line in lines.chain(headers.get_all(TO_SERVERS)) {
         let Ok(line) = line.to_str() else {
             return false;
         };
@@ -40,6 +44,7 @@ pub fn mark(headers: &mut HeaderMap, is_authorized: bool) -> bool {
         return false;
     };
     headers.insert(CACHE_CONTROL, value);
+    headers.remove(TO_SERVERS);
     headers.remove(EXPIRES);
     headers.remove(PRAGMA);
     // It would be given to all, for a year.
@@ -80,6 +85,12 @@ mod tests {
             }
             mark(&mut headers, is_authorized);
             assert_eq!(headers[CACHE_CONTROL], expected, "{lines:?}");
+        }
+        for (line, lasts) in [("public, max-age=60", true), ("no-store", false)] {
+            let field = (TO_SERVERS, HeaderValue::from_static(line));
+            let mut headers: HeaderMap = [field].into_iter().collect();
+            assert_eq!(mark(&mut headers, true), lasts, "{line}");
+            assert_eq!(headers.contains_key(TO_SERVERS), !lasts, "{line}");
         }
     }
 }

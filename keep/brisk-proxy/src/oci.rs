@@ -13,6 +13,7 @@ use url::Url;
 
 use crate::file_hosts::is_reachable;
 use crate::grants::Visit;
+use crate::lasting;
 use crate::problem::Problem;
 use crate::stated::Stated;
 
@@ -235,7 +236,7 @@ pub fn mark(headers: &mut HeaderMap, status: StatusCode, by_digest: bool, is_che
         (true, false)
             if ![StatusCode::NOT_MODIFIED, StatusCode::PARTIAL_CONTENT].contains(&status) =>
         {
-            headers.append(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            forbid(headers);
         }
         (true, false) => {}
         // Registries give another manifest to clients that know fewer types, and do not say so.
@@ -243,6 +244,11 @@ pub fn mark(headers: &mut HeaderMap, status: StatusCode, by_digest: bool, is_che
             headers.append(VARY, HeaderValue::from_name(ACCEPT));
         }
     }
+}
+
+fn forbid(headers: &mut HeaderMap) {
+    headers.remove(lasting::TO_SERVERS);
+    headers.append(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
 
 #[cfg(test)]

@@ -885,3 +885,40 @@ fn a_map_may_lead_to_one_repository() {
         502
     );
 }
+
+#[test]
+fn what_is_said_to_caches_of_servers_opens_nothing() {
+    let image = Image::of(b"secret");
+    let layer = image.layer().to_vec();
+    let upstream = registry(&image, move |asked| {
+        let fields = [
+            ("cdn-cache-control", "public, max-age=600"),
+            ("etag", "\"x\""),
+        ];
+        let coded = [&fields[..], &[("content-encoding", "gzip")]].concat();
+        match asked.target.contains("/coded/") {
+            true => Some(Answer::of(200, &coded, "unchecked")),
+            false => admits(asked, &["Bearer ann"]).or_else(|| {
+                let is_blob = asked.target.contains("/blobs/");
+                is_blob.then(|| Answer::of(200, &fields, layer.clone()))
+            }),
+        }
+    });
+    let proxy = proxy_of(&upstream);
+    let (blob, ann) = (blob_path(&image), [("authorization", "Bearer ann")]);
+    let tag = "/v2/hub/app/manifests/1";
+    assert_eq!(get_with(proxy.address, tag, &ann).status, 200);
+    for is_kept in [false, true] {
+        let reply = get_with(proxy.address, &blob, &ann);
+        assert!(reply.body == image.layer());
+        assert_eq!(is_hit(&reply), is_kept, "{reply:?}");
+        assert_eq!(get(proxy.address, &blob).status, 401);
+    }
+    // Nobody has checked these.
+    let coded = blob.replace("/app/", "/coded/");
+    for _ in 0..2 {
+        let reply = get(proxy.address, &coded);
+        assert!(!is_hit(&reply) && reply.text() == "unchecked", "{reply:?}");
+    }
+    assert_eq!(count(&upstream, "GET", "/coded/"), 2);
+}
