@@ -8,15 +8,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 pub struct Lasting;
 
 /// How long such a file is kept: a year, the longest time that is of use.
-const LIFETIME: &str = "max-age=31536000, immutable";
+pub const LIFETIME: &str = "max-age=31536000, immutable";
 
 /// What says the same to caches of servers alone. The cache heeds it in place of `Cache-Control` (RFC 9213).
 pub const TO_SERVERS: HeaderName = HeaderName::from_static("cdn-cache-control");
 
-/// Says in an answer that it lasts, unless its upstream forbids to keep it or wants to be asked. If the request was
-/// authorized, it lasts for requests with the same authorization: what the upstream gives all for a while is not for all
-/// for a year. Returns whether it lasts.
-pub fn mark(headers: &mut HeaderMap, is_authorized: bool) -> bool {
+/// Says in an answer that it lasts for `lifetime`, unless its upstream forbids to keep it or wants to be asked. If the
+/// request was authorized, it lasts for requests with the same authorization: what the upstream gives all for a while is
+/// not for all for a year. Returns whether it lasts.
+pub fn mark(headers: &mut HeaderMap, lifetime: &str, is_authorized: bool) -> bool {
     let mut kept = Vec::new();
     let lines = headers.get_all(CACHE_CONTROL).into_iter();
     for line in lines.chain(headers.get_all(TO_SERVERS)) {
@@ -38,7 +38,7 @@ pub fn mark(headers: &mut HeaderMap, is_authorized: bool) -> bool {
             }
         }
     }
-    kept.push(LIFETIME.to_owned());
+    kept.push(lifetime.to_owned());
     // Its parts were in a field before.
     let Ok(value) = HeaderValue::try_from(kept.join(", ")) else {
         return false;
@@ -83,13 +83,13 @@ mod tests {
             for line in lines {
                 headers.append(CACHE_CONTROL, HeaderValue::from_static(line));
             }
-            mark(&mut headers, is_authorized);
+            mark(&mut headers, LIFETIME, is_authorized);
             assert_eq!(headers[CACHE_CONTROL], expected, "{lines:?}");
         }
         for (line, lasts) in [("public, max-age=60", true), ("no-store", false)] {
             let field = (TO_SERVERS, HeaderValue::from_static(line));
             let mut headers: HeaderMap = [field].into_iter().collect();
-            assert_eq!(mark(&mut headers, true), lasts, "{line}");
+            assert_eq!(mark(&mut headers, LIFETIME, true), lasts, "{line}");
             assert_eq!(headers.contains_key(TO_SERVERS), !lasts, "{line}");
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use brisk_http::Credentials;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, LOCATION, VARY,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, EXPIRES, LOCATION, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use url::Url;
@@ -33,6 +33,9 @@ const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-diges
 
 /// What a registry says of an answer, and a host that it redirects to does not.
 const OF_THE_REGISTRY: [HeaderName; 2] = [CONTENT_DIGEST, API_VERSION];
+
+/// The lifetime of what is asked for each time, and stands in while the registry fails.
+const AT_ONCE: HeaderValue = HeaderValue::from_static("max-age=0");
 
 /// A manifest or a blob, as a path names it.
 #[derive(Debug, Clone)]
@@ -198,7 +201,7 @@ pub struct Ping;
 /// Says in the answer to a [`Ping`] that it may stand in for a registry that fails: it has no secrets.
 pub fn mark_ping(headers: &mut HeaderMap, status: StatusCode) {
     if status == StatusCode::UNAUTHORIZED && !headers.contains_key(CACHE_CONTROL) {
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=0"));
+        headers.insert(CACHE_CONTROL, AT_ONCE);
     }
 }
 
@@ -239,10 +242,24 @@ pub fn mark(headers: &mut HeaderMap, status: StatusCode, by_digest: bool, is_che
             forbid(headers);
         }
         (true, false) => {}
-        // Registries give another manifest to clients that know fewer types, and do not say so.
         (false, _) => {
+            // Registries give another manifest to clients that know fewer types, and do not say so.
             headers.append(VARY, HeaderValue::from_name(ACCEPT));
+            // When a tag last moved says nothing of when it will. Of two lifetimes, the first one counts.
+            let says = headers.contains_key(CACHE_CONTROL) && status == StatusCode::NOT_MODIFIED;
+            if (says || status == StatusCode::OK) && !headers.contains_key(EXPIRES) {
+                headers.append(CACHE_CONTROL, AT_ONCE);
+            }
         }
+    }
+}
+
+/// Says that the registry gives no lifetime to what came for a tag from where it redirects to. What that host says is about its
+/// own URL, which only those know whom the registry lets pull.
+pub fn forget_lifetime(headers: &mut HeaderMap, status: StatusCode) {
+    let may_be_kept = [StatusCode::OK, StatusCode::NOT_MODIFIED].contains(&status);
+    if !may_be_kept || !lasting::mark(headers, "max-age=0", true) {
+        forbid(headers);
     }
 }
 

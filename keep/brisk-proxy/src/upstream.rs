@@ -162,7 +162,7 @@ where
             let mut lasts = false;
             match response.status() {
                 StatusCode::OK if is_lasting && may_last => {
-                    lasts = lasting::mark(response.headers_mut(), is_authorized);
+                    lasts = lasting::mark(response.headers_mut(), lasting::LIFETIME, is_authorized);
                 }
                 // It would become one of the file that lasts.
                 StatusCode::NOT_MODIFIED if is_lasting => {
@@ -260,6 +260,7 @@ impl Parts {
     ) -> Result<(String, Response<Incoming>), UpstreamError> {
         let (method, mut headers) = (request.method().clone(), request.headers().clone());
         let registry = Url::parse(&request.uri().to_string());
+        let is_by_digest = request.extensions().get::<Stated>().is_some();
         let (mut host, mut response) = self.send(request, false).await?;
         let Ok(registry) = registry else {
             return Ok((host, response));
@@ -283,6 +284,10 @@ impl Parts {
             (host, response) = self.send(next, !is_known).await?;
             oci::keep_what_the_registry_said(&said, response.headers_mut());
             here = target;
+        }
+        if here != registry && !is_by_digest {
+            let status = response.status();
+            oci::forget_lifetime(response.headers_mut(), status);
         }
         if let Some(visit) = &pull.visit
             && pull.is_shown_by(&response)

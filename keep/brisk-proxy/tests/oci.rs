@@ -922,3 +922,54 @@ fn what_is_said_to_caches_of_servers_opens_nothing() {
     }
     assert_eq!(count(&upstream, "GET", "/coded/"), 2);
 }
+
+#[test]
+fn a_tag_that_stayed_for_long_is_asked_for_too() {
+    let image = Image::of(b"x");
+    let manifest = image.manifest.clone();
+    let upstream = registry(&image, move |asked| {
+        let fields = [("last-modified", "Fri, 01 Jan 2010 00:00:00 GMT")];
+        let is_tag = asked.target.ends_with("/manifests/1");
+        is_tag.then(|| match asked.headers.contains_key("if-modified-since") {
+            true => Answer::of(304, &[("cache-control", "public")], ""),
+            false => Answer::of(200, &fields, manifest.clone()),
+        })
+    });
+    let proxy = proxy_of(&upstream);
+    for times in 1..=3 {
+        let reply = get(proxy.address, "/v2/hub/app/manifests/1");
+        assert!(reply.body == image.manifest, "{reply:?}");
+        assert_eq!(upstream.asked().len(), times);
+    }
+    // And what it was stands in.
+    drop(upstream);
+    let reply = get(proxy.address, "/v2/hub/app/manifests/1");
+    assert!(reply.body == image.manifest, "{reply:?}");
+}
+
+#[test]
+fn where_a_tag_is_kept_says_nothing_of_how_long_or_for_whom() {
+    let image = Image::of(b"secret");
+    let manifest = image.manifest.clone();
+    let far = Upstream::start(move |_| {
+        let fields = [("cache-control", "public, s-maxage=600, max-age=600")];
+        Answer::of(200, &fields, manifest.clone())
+    });
+    let to = far.url();
+    let upstream = registry(&image, move |asked| {
+        admits(asked, &["Bearer ann"]).or_else(|| {
+            let is_tag = asked.target.ends_with("/manifests/1");
+            is_tag.then(|| Answer::of(307, &[("location", to.as_str())], ""))
+        })
+    });
+    let proxy = proxy_of(&upstream);
+    let tag = "/v2/hub/app/manifests/1";
+    let ann = [("authorization", "Bearer ann")];
+    for times in 1..=2 {
+        assert!(get_with(proxy.address, tag, &ann).body == image.manifest);
+        assert_eq!(far.asked().len(), times);
+        assert_eq!(get(proxy.address, tag).status, 401);
+    }
+    drop((upstream, far));
+    assert!(get_with(proxy.address, tag, &ann).body == image.manifest);
+}
