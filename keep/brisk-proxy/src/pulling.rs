@@ -11,6 +11,7 @@ use hyper::body::Body as _;
 
 use crate::body::{Body, empty, full};
 use crate::grants::{Visit, Worth};
+use crate::kind::Kind;
 use crate::map::Map;
 use crate::oci::{self, Item, Pull};
 use crate::problem::Problem;
@@ -53,6 +54,11 @@ impl<F: Fetch> Proxy<F> {
             blob: item.is_blob.then(|| item.name.to_owned()),
             follow: self.follow.clone(),
         };
+        if map.kind() == Kind::OciPush && head.method == Method::HEAD && item.digest.is_some() {
+            // Clients push what the registry has lost only if they hear of it.
+            let no_cache = HeaderValue::from_static("no-cache");
+            head.headers.append(CACHE_CONTROL, no_cache);
+        }
         if item.digest.is_some() {
             pull.credentials = oci::take_credentials(&mut head.headers);
         }

@@ -973,3 +973,43 @@ fn where_a_tag_is_kept_says_nothing_of_how_long_or_for_whom() {
     drop((upstream, far));
     assert!(get_with(proxy.address, tag, &ann).body == image.manifest);
 }
+
+#[test]
+fn a_push_sees_what_the_registry_has() {
+    let (old, new) = (Image::of(b"old"), Image::of(b"new"));
+    let is_lost = Arc::new(AtomicBool::new(false));
+    let (lost, newer) = (Arc::clone(&is_lost), new.manifest.clone());
+    let upstream = registry(&old, move |asked| {
+        let is_tag = asked.target.ends_with("/manifests/1");
+        match (asked.method.as_str(), lost.load(Ordering::Relaxed)) {
+            ("PUT", _) => Some(Answer::of(201, &[], "")),
+            (_, true) if is_tag => Some(Answer::of(200, &[], newer.clone())),
+            (_, true) => Some(Answer::of(404, &[], "")),
+            (_, false) => None,
+        }
+    });
+    let map = format!("/v2/hub=oci-push:{}/v2", upstream.url());
+    let ttl = format!("{}/*/manifests/*=1h", upstream.address);
+    let proxy = Program::start(&["--map", &map, "--ttl", &ttl]);
+    let (blob, tag) = (blob_path(&old), "/v2/hub/app/manifests/1");
+    let by_digest = format!("/v2/hub/app/manifests/{}", digest(&old.manifest));
+    for path in [&blob, &by_digest, tag] {
+        assert_eq!(get(proxy.address, path).status, 200);
+        assert_eq!(request(proxy.address, "HEAD", path, &[], b"").status, 200);
+        assert!(is_hit(&get(proxy.address, path)));
+    }
+    is_lost.store(true, Ordering::Relaxed);
+    // Else the client would not push it again.
+    for path in [&blob, &by_digest] {
+        let head = request(proxy.address, "HEAD", path, &[], b"");
+        assert_eq!(head.status, 404, "{head:?}");
+        assert!(is_hit(&get(proxy.address, path)));
+    }
+    let pushed = request(proxy.address, "PUT", tag, &[], &new.manifest);
+    assert_eq!(pushed.status, 201);
+    assert!(get(proxy.address, tag).body == new.manifest);
+    drop(upstream);
+    for path in [&blob, &by_digest] {
+        assert_eq!(request(proxy.address, "HEAD", path, &[], b"").status, 200);
+    }
+}
