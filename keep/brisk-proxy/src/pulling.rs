@@ -223,7 +223,8 @@ impl<F: Fetch> Proxy<F> {
 
 /// The answer with a manifest, when all of it has come. So one that breaks off is an error that a client understands.
 async fn whole(response: Response<Body>) -> Result<Response<Body>, Problem> {
-    if response.status() != StatusCode::OK || response.body().is_end_stream() {
+    let is_here = response.body().is_end_stream() || response.body().name().is_some();
+    if response.status() != StatusCode::OK || is_here {
         return Ok(response);
     }
     let (head, body) = response.into_parts();

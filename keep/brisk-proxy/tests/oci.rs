@@ -3,6 +3,8 @@
 mod images;
 mod staging;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -737,6 +739,17 @@ fn a_password_opens_what_is_kept_without_the_registry() {
     }
 }
 
+/// What a proxy has of its own, in KiB.
+fn memory(proxy: &Program) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid().as_raw_nonzero()));
+    let status = status.unwrap();
+    let of_its_own = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let of_its_own = of_its_own.unwrap().trim().trim_end_matches(" kB");
+    of_its_own.parse().unwrap()
+}
+
 #[test]
 fn a_blob_that_is_longer_than_the_cache_passes_through() {
     let layer = noise(64 << 20);
@@ -753,17 +766,7 @@ fn a_blob_that_is_longer_than_the_cache_passes_through() {
         assert!(reply.whole && reply.body == layer);
         assert_eq!(upstream.asked().len(), times);
     }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid().as_raw_nonzero()));
-    let status = status.unwrap();
-    let peak = status
-        .lines()
-        .find_map(|line| line.strip_prefix("RssAnon:"));
-    let peak: u64 = peak
-        .unwrap()
-        .trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .unwrap();
+    let peak = memory(&proxy);
     assert!(peak < 48 << 10, "{peak} KiB");
 }
 
@@ -1012,4 +1015,28 @@ fn a_push_sees_what_the_registry_has() {
     for path in [&blob, &by_digest] {
         assert_eq!(request(proxy.address, "HEAD", path, &[], b"").status, 200);
     }
+}
+
+#[test]
+fn many_clients_that_take_a_long_manifest_slowly_cost_no_memory() {
+    let mut image = Image::of(b"x");
+    image.manifest.resize((4 << 20) - 1, b' ');
+    let upstream = registry(&image, |_| None);
+    let proxy = proxy_of(&upstream);
+    let path = format!("/v2/hub/app/manifests/{}", digest(&image.manifest));
+    assert!(get(proxy.address, &path).body == image.manifest);
+    let clients: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut client = TcpStream::connect(proxy.address).unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+            client.write_all(request.as_bytes()).unwrap();
+            let mut first = [0; 12];
+            client.read_exact(&mut first).unwrap();
+            assert_eq!(&first, b"HTTP/1.1 200");
+            client
+        })
+        .collect();
+    let found = memory(&proxy);
+    assert!(found < 48 << 10, "{found} KiB");
+    drop(clients);
 }
