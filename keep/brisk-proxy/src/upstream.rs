@@ -266,10 +266,16 @@ impl Parts {
             return Ok((host, response));
         };
         let mut here = registry.clone();
-        for _ in 0..MOST_REDIRECTS {
-            let Some((target, is_known)) = pull.target(&registry, &here, &response) else {
-                break;
-            };
+        let mut hops = 0;
+        while let Some((target, is_known)) = pull.target(&registry, &here, &response) {
+            if hops == MOST_REDIRECTS {
+                return Err(UpstreamError {
+                    status: StatusCode::BAD_GATEWAY,
+                    reason: format!("the registry redirects more than {MOST_REDIRECTS} times"),
+                    is_too_long: false,
+                });
+            }
+            hops += 1;
             let Ok(uri) = Uri::try_from(target.as_str()) else {
                 break;
             };

@@ -1040,3 +1040,17 @@ fn many_clients_that_take_a_long_manifest_slowly_cost_no_memory() {
     assert!(found < 48 << 10, "{found} KiB");
     drop(clients);
 }
+
+#[test]
+fn a_redirect_without_an_end_leads_to_no_path_of_the_registry() {
+    let image = Image::of(b"x");
+    let far = Upstream::start(|_| Answer::of(307, &[("location", "/v2/app/tags/list")], ""));
+    let to = far.url();
+    let upstream = registry(&image, move |asked| {
+        let is_blob = asked.target.contains("/blobs/");
+        is_blob.then(|| Answer::of(307, &[("location", to.as_str())], ""))
+    });
+    let proxy = proxy_of(&upstream);
+    let reply = get(proxy.address, &blob_path(&image));
+    assert_eq!((reply.status, far.asked().len()), (502, 5), "{reply:?}");
+}
