@@ -993,7 +993,8 @@ fn a_push_sees_what_the_registry_has() {
     });
     let map = format!("/v2/hub=oci-push:{}/v2", upstream.url());
     let ttl = format!("{}/*/manifests/*=1h", upstream.address);
-    let proxy = Program::start(&["--map", &map, "--ttl", &ttl]);
+    let home = Arc::new(tempfile::tempdir().unwrap());
+    let proxy = Program::start_with(Arc::clone(&home), &["--map", &map, "--ttl", &ttl], &[]);
     let (blob, tag) = (blob_path(&old), "/v2/hub/app/manifests/1");
     let by_digest = format!("/v2/hub/app/manifests/{}", digest(&old.manifest));
     for path in [&blob, &by_digest, tag] {
@@ -1012,9 +1013,18 @@ fn a_push_sees_what_the_registry_has() {
     assert_eq!(pushed.status, 201);
     assert!(get(proxy.address, tag).body == new.manifest);
     drop(upstream);
-    for path in [&blob, &by_digest] {
-        assert_eq!(request(proxy.address, "HEAD", path, &[], b"").status, 200);
-    }
+    let is_found = |proxy: &Program| {
+        for path in [&blob, &by_digest] {
+            assert_eq!(request(proxy.address, "HEAD", path, &[], b"").status, 200);
+        }
+    };
+    is_found(&proxy);
+    stop(proxy);
+    is_found(&Program::start_with(
+        home,
+        &["--map", &map, "--offline"],
+        &[],
+    ));
 }
 
 #[test]
