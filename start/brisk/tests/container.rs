@@ -502,7 +502,7 @@ fn a_platform_is_chosen() {
     );
     assert_eq!(
         sandbox.failure(&["pack", "l", "-qo", "x.img", "--platform", "linux/arm"]),
-        "brisk: --platform and --max-size are for container images; name one with oci-layout: or docker-archive:\n"
+        "brisk: --platform and --max-size are for container images; name one with oci://, oci-layout: or docker-archive:\n"
     );
 }
 

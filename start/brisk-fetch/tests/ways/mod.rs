@@ -168,7 +168,7 @@ fn a_whole_that_has_another_digest_is_dropped_and_the_user_is_told() {
     fs::write(&said, lines.collect::<String>()).expect("room");
     let url = server.url("app.img");
     let message = place.fails(&["remote", "fetch", &url, "-q"]);
-    assert!(message.contains("not what its publisher says"), "{message}");
+    assert!(message.contains("and its publisher says abab"), "{message}");
     assert!(!is_whole(&place));
     let status = String::from_utf8(place.done(&["remote", "status", &url])).expect("text");
     assert!(status.contains("it was dropped from the cache"), "{status}");

@@ -5,6 +5,7 @@ use brisk_image::layers::Layer;
 use brisk_image::{ErrorKind, Tree, TreeRules};
 use oci_spec::image::{Digest, DigestAlgorithm, ImageConfiguration};
 use sha2::Digest as _;
+use tempfile::TempDir;
 
 use super::platform::Platform;
 
@@ -17,6 +18,8 @@ pub struct Container {
     pub configuration: ImageConfiguration,
     /// What of it is not as it would be in a container.
     pub warnings: Vec<String>,
+    /// The directory that the layers are in, if they were fetched. It goes with this.
+    pub fetched: Option<TempDir>,
 }
 
 pub fn parse_digest(text: &str) -> anyhow::Result<Digest> {

@@ -103,6 +103,7 @@ impl Archive {
             layers: Vec::new(),
             configuration: parse_json("configuration", &bytes)?,
             warnings: Vec::new(),
+            fetched: None,
         };
         let count = image.layers.len();
         let ids = diff_ids(&container.configuration, count)?;

@@ -194,6 +194,7 @@ impl Layout {
             layers: Vec::new(),
             configuration: parse_json("configuration", &bytes)?,
             warnings: Vec::new(),
+            fetched: None,
         };
         let count = manifest.layers().len();
         let ids = diff_ids(&container.configuration, count)?;

@@ -16,8 +16,7 @@ use crate::progress::Progress;
 use crate::registry_login::login;
 use crate::remote_images::FETCH;
 
-/// The image at `url`. Its layers, of `most` bytes at most, come into files of `directory` that have no names any more when this
-/// returns.
+/// The image at `url`. Its layers, of `most` bytes at most, come into a directory in `directory`.
 pub fn open(
     url: &RemoteUrl,
     platform: Option<&Platform>,
@@ -33,7 +32,9 @@ pub fn open(
         "{url}: everyone between here and the registry can change what plain HTTP brings; name its digest, {}",
         registry.at_digest("sha256:...")
     );
-    let fetched = tempfile::tempdir_in(directory)
+    let fetched = tempfile::Builder::new()
+        .prefix(".brisk-")
+        .tempdir_in(directory)
         .with_context(|| format!("cannot write into {}", shown(directory)))?;
     let program = beside(FETCH).context("cannot find brisk's own file")?;
     let mut job = Job::start(&program, fetched.path(), None)?;
@@ -60,6 +61,9 @@ pub fn open(
             shown(realm)
         ));
     }
-    // Layers are open when this returns.
-    layout::open(fetched.path(), &Choice::Only, platform)
+    let container = layout::open(fetched.path(), &Choice::Only, platform)?;
+    Ok(Container {
+        fetched: Some(fetched),
+        ..container
+    })
 }

@@ -310,7 +310,11 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         more.iter().for_each(|text| warn(text));
         warnings.extend_from_slice(more);
     };
-    let container = args.container(place)?;
+    let mut container = args.container(place)?;
+    // Its layers are read until the image is whole.
+    let _fetched = container
+        .as_mut()
+        .and_then(|container| container.fetched.take());
     if let Some(container) = &container {
         let (entry, differences) = container.entry()?;
         note(&differences);
