@@ -183,6 +183,19 @@ const MORE: &[More] = &[
         see: &["brisk-pack", "brisk-verity", "brisk-sign", "brisk-run"],
     },
     More {
+        page: "brisk-push",
+        examples: &[],
+        files: &[(
+            "~/.docker/config.json, ~/.config/containers/auth.json, $REGISTRY_AUTH_FILE",
+            "The user and the password for a registry, or the program that has them.",
+        )],
+        environment: &[(
+            "SOURCE_DATE_EPOCH",
+            "The serial number if --serial gives none: a number of seconds since 1970.",
+        )],
+        see: &["brisk-publish", "brisk-run", "brisk-hot"],
+    },
+    More {
         page: "brisk-hot",
         examples: &[
             "brisk hot app.img --profile app.profile",
