@@ -3,6 +3,7 @@
 //! Standard input is the file to push, and standard output the socket to the program. The process may write into one directory.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -393,12 +394,13 @@ impl Job {
         let found = found.await?;
         let manifest = Manifest::parse(&found.text);
         let manifest = manifest.map_err(|e| Refusal::Never(reasons(&e)))?;
-        let blobs: Vec<Content> = std::iter::once(&manifest.config)
+        // Layers without a file are often the same one.
+        let blobs: BTreeMap<String, Content> = std::iter::once(&manifest.config)
             .chain(&manifest.layers)
-            .cloned()
+            .map(|blob| (blob.digest.clone(), blob.clone()))
             .collect();
         let sum = blobs
-            .iter()
+            .values()
             .fold(0_u64, |sum, blob| sum.saturating_add(blob.size));
         if sum > download.most {
             return Err(Refusal::Never(format!(
@@ -409,7 +411,7 @@ impl Job {
         let path = self.directory.join("blobs/sha256");
         let failed = |e: io::Error| Refusal::Never(format!("cannot write {}: {e}", path.display()));
         std::fs::create_dir_all(&path).map_err(failed)?;
-        let mut waiting = blobs.into_iter();
+        let mut waiting = blobs.into_values();
         let mut under_way = JoinSet::new();
         loop {
             while under_way.len() < STREAMS

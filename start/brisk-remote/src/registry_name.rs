@@ -10,7 +10,9 @@ const MOST_TAG: usize = 128;
 /// What an image is called in a registry: `oci://HOST[:PORT]/NAME[:TAG|@sha256:DIGEST]`.
 ///
 /// 1. `name` has parts of lower case letters, digits and any of `. _ -`, with `/` between them.
-/// 2. `reference` is a tag, or `sha256:` and 64 digits. Both can stand in a URL as they are.
+/// 2. `reference` is a tag, or `sha256:` and 64 digits.
+/// 3. `host` has letters, digits and any of `. _ - : [ ]`, so what follows it in a URL is no part of it. All three can stand in a URL
+///    as they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryName {
     /// Whether it is asked by plain HTTP though it is another machine.
@@ -31,6 +33,14 @@ impl RegistryName {
         let Some((host, path)) = rest.split_once('/') else {
             return Err("expected a name behind the host, such as oci://HOST/NAME:TAG".into());
         };
+        if !host
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-:[]".contains(&b))
+        {
+            return Err(
+                "the host has other characters than letters, digits and any of . _ - : [ ]".into(),
+            );
+        }
         // The tag of a name that has a digest, too, says nothing more.
         let (path, digest) = match path.split_once('@') {
             Some((path, digest)) => (path, Some(digest)),
@@ -245,6 +255,9 @@ mod tests {
             "a.example",
             "a.example/",
             "a.example/../x",
+            "a.example?x/app",
+            "a.example\\.b.example/app",
+            "a.example%2f/app",
             "a.example/x/",
             "a.example/X",
             "a.example/x?y",

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs::File;
+use std::io::{BufReader, Read};
 use std::path::PathBuf;
 
 use brisk_remote::{Credential, Error, ErrorKind, Result};
@@ -9,6 +10,9 @@ use docker_credential::{CredentialRetrievalError, DockerCredential, get_credenti
 
 /// What these programs call Docker's own registry.
 const DOCKER: &str = "https://index.docker.io/v1/";
+
+/// The most bytes that are read of a file.
+const MOST: u64 = 1 << 20;
 
 /// What the user has for a registry. None: nothing. The first file counts that has something.
 ///
@@ -24,7 +28,7 @@ pub fn login(registry: &str) -> Result<Option<Credential>> {
         let Ok(file) = File::open(&path) else {
             continue;
         };
-        match get_credential_from_reader(file, server) {
+        match get_credential_from_reader(BufReader::new(file.take(MOST)), server) {
             Ok(DockerCredential::UsernamePassword(user, secret)) => {
                 return Ok(Some(Credential {
                     user: Some(user),
@@ -58,10 +62,12 @@ pub fn login(registry: &str) -> Result<Option<Credential>> {
 
 /// The files that may have something, in the order in which they count.
 fn files() -> impl Iterator<Item = PathBuf> {
-    let below = |name: &str, rest: &str| env::var_os(name).map(|it| PathBuf::from(it).join(rest));
+    // An empty one counts as none: what it leads to would be below the directory that the user is in.
+    let set = |name: &str| env::var_os(name).filter(|it| !it.is_empty());
+    let below = |name: &str, rest: &str| set(name).map(|it| PathBuf::from(it).join(rest));
     let docker = below("DOCKER_CONFIG", "config.json");
     [
-        env::var_os("REGISTRY_AUTH_FILE").map(PathBuf::from),
+        set("REGISTRY_AUTH_FILE").map(PathBuf::from),
         below("XDG_RUNTIME_DIR", "containers/auth.json"),
         below("XDG_CONFIG_HOME", "containers/auth.json"),
         below("HOME", ".config/containers/auth.json"),

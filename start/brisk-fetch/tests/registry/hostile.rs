@@ -544,3 +544,64 @@ fn what_other_programs_push_is_read() {
         "{message}"
     );
 }
+
+/// A layer without a file is often there several times, and each time is on its way beside the others.
+#[test]
+fn a_layer_that_an_image_has_several_times_is_fetched_once() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    // The end of an archive, as Docker writes it for what changes no file.
+    let empty = [0; 1024];
+    let layer = Content::of(&empty, "application/vnd.oci.image.layer.v1.tar");
+    let blob = format!("/v2/app/blobs/{}", layer.digest);
+    registry.put(&blob, "x", &empty);
+    let layers = vec![layer; 6];
+    let sums: Vec<&str> = layers.iter().map(|layer| &*layer.digest).collect();
+    let config = format!(
+        "{{\"architecture\":\"amd64\",\"os\":\"linux\",\"rootfs\":{{\"type\":\"layers\",\"diff_ids\":{}}}}}",
+        serde_json::to_string(&sums).expect("JSON")
+    );
+    let described = Content::of(config.as_bytes(), media_type::CONFIG);
+    let path = format!("/v2/app/blobs/{}", described.digest);
+    registry.put(&path, "x", config.as_bytes());
+    let manifest = format!(
+        "{{\"schemaVersion\":2,\"config\":{},\"layers\":{}}}",
+        serde_json::to_string(&described).expect("JSON"),
+        serde_json::to_string(&layers).expect("JSON")
+    );
+    registry.put("/v2/app/manifests/1", "x", manifest.as_bytes());
+    let place = Place::new();
+    let image = text(&place.path("made.img"));
+    place.done(&["pack", "-q", &registry.url(), "-o", &image]);
+    assert_eq!(place.done(&["ls", &image]), b"");
+    let asked = registry.asked();
+    let asked = asked
+        .iter()
+        .filter(|(asked, _)| *asked == format!("GET {blob}"));
+    assert_eq!(asked.count(), 1);
+}
+
+/// What is empty would lead to a file in the directory that the user is in, which may be somebody else's.
+#[test]
+fn an_empty_variable_names_no_file_with_credentials() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    registry.change(|state| state.user = alice());
+    for (name, file) in [
+        ("DOCKER_CONFIG", "config.json"),
+        ("XDG_CONFIG_HOME", "containers/auth.json"),
+    ] {
+        let mut place = registry.alice();
+        let other = place.path("other").join(file);
+        fs::create_dir_all(other.parent().expect("a directory")).expect("room");
+        fs::write(&other, "{\"credsStore\":\"../x\"}").expect("room");
+        place.variables = vec![(name, String::new())];
+        let output = place
+            .brisk(&["cat", &registry.url(), "etc/text"])
+            .current_dir(place.path("other"))
+            .output()
+            .expect("brisk is built");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.stdout == contents("etc/text"), "{name}: {said}");
+    }
+}

@@ -26,7 +26,7 @@ const MOST_RATIO: u64 = 1100;
 const ZSTD_WINDOW_LOG: u32 = 27;
 
 /// Entries of all layers at most. Images of a whole desktop have half a million.
-const MOST_ENTRIES: u64 = 4 << 20;
+pub(super) const MOST_ENTRIES: u32 = 4 << 20;
 
 /// Bytes of names, links, attributes and maps of holes of all layers at most.
 const MOST_METADATA: u64 = 512 << 20;
@@ -272,7 +272,7 @@ impl Budget {
     pub(super) fn entry(&self, metadata: u64) -> Result<()> {
         let entries = Self::add(&self.entries, 1);
         let metadata = Self::add(&self.metadata, metadata);
-        match entries > MOST_ENTRIES || metadata > MOST_METADATA {
+        match entries > MOST_ENTRIES.into() || metadata > MOST_METADATA {
             true => Err(Error::input(format!(
                 "is the layer that makes it {entries} entries with {metadata} bytes of names and attributes, allowed are \
                  {MOST_ENTRIES} with {MOST_METADATA} in all layers; split the image"

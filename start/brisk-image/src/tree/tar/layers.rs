@@ -9,7 +9,7 @@
 use std::io::{self, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::layer::{Budget, Layer, LayerInput, Unpacked, unpack_error};
+use super::layer::{Budget, Layer, LayerInput, MOST_ENTRIES, Unpacked, unpack_error};
 use super::reader::{Segment, TarEntry, TarKind, TarReader};
 use super::source::{Extracted, OpenFile, Stored};
 use crate::error::{Error, Result};
@@ -45,7 +45,7 @@ impl Tree {
         }
         let layers: Vec<_> = layers.into_iter().map(Arc::new).collect();
         let budget = Budget::new(most_bytes);
-        let mut tree = Extracted::of_layers(rules, most_bytes);
+        let mut tree = Extracted::of_layers(rules, most_bytes, MOST_ENTRIES as usize);
         let mut files = Vec::new();
         let threads = rules.listing_threads().min(layers.len());
         ordered::for_each(
@@ -313,6 +313,27 @@ mod tests {
         let expected =
             "layer: file changed while it was packed: its length was 65536 and is 65540; ";
         assert!(said.starts_with(expected), "{said}");
+    }
+
+    #[test]
+    fn directories_without_an_entry_are_counted() {
+        let name = "d/".repeat(40) + "x";
+        let other = "e/".repeat(40) + "x";
+        let archive = archive(&[(b'0', &name, ""), (b'0', &other, ""), (b'0', "z", "")]);
+        let added = |most_nodes| {
+            let layer = Arc::new(layer(&archive).0);
+            let entries = read_unchecked(&layer, &Budget::new(1 << 20)).unwrap();
+            let rules = TreeRules::default();
+            Extracted::of_layers(&rules, 0, most_nodes).add_layer(entries)
+        };
+        // The root, and 41 of each path.
+        assert_eq!(added(83).unwrap().len(), 3);
+        let said = added(82).unwrap_err().to_string();
+        let expected = "comes after more than 82 files and directories, with those that have no entry; split the image";
+        assert!(
+            said.starts_with("entry \"z\"") && said.ends_with(expected),
+            "{said}"
+        );
     }
 
     /// Files of both layers are read in the order of paths, which is not that of the layers.

@@ -94,6 +94,8 @@ pub(super) struct Extracted<'a> {
     /// Bytes of all files that the archive does not hold, and how many are allowed.
     holes: u64,
     most_holes: u64,
+    /// How many nodes are allowed: a path of 4 KiB can need 2,000 of them.
+    most_nodes: usize,
     /// Whether an entry may be in the place of a directory that has names: in layers, which are made one on top of the other.
     replaces_directories: bool,
     newest: i64,
@@ -142,6 +144,7 @@ impl<'a> Extracted<'a> {
             ends: Vec::new(),
             holes: 0,
             most_holes: MOST_HOLES,
+            most_nodes: usize::MAX,
             replaces_directories: false,
             newest: i64::MIN,
             absolute: None,
@@ -151,6 +154,12 @@ impl<'a> Extracted<'a> {
 
     fn add(&mut self, entry: TarEntry) -> Result<()> {
         let TarEntry { position, path, .. } = &entry;
+        if self.nodes.len() > self.most_nodes {
+            return Err(position.refuse(format_args!(
+                "comes after more than {} files and directories, with those that have no entry; split the image",
+                self.most_nodes
+            )));
+        }
         if entry.absolute {
             let (count, _) = self.absolute.get_or_insert_with(|| (0, position.clone()));
             *count += 1;
@@ -462,9 +471,10 @@ impl<'a> Extracted<'a> {
 #[cfg(feature = "layers")]
 impl<'a> Extracted<'a> {
     /// What no layer has changed yet.
-    pub(super) fn of_layers(rules: &'a TreeRules, most_holes: u64) -> Self {
+    pub(super) fn of_layers(rules: &'a TreeRules, most_holes: u64, most_nodes: usize) -> Self {
         Self {
             most_holes,
+            most_nodes,
             replaces_directories: true,
             ..Self::new(rules)
         }
