@@ -7,6 +7,7 @@ mod ways;
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use support::{Manner, Place, Server, await_that, contents, files, text};
@@ -958,10 +959,10 @@ fn is_here(place: &Place, url: &str, name: &str, len: usize) -> bool {
     place.output(&command).stdout == contents(name)[..len]
 }
 
-/// Whether the first block of a file, which does not compress, is in the cache.
-fn has_come(place: &Place, name: &str) -> bool {
+/// Whether the first block of a file of the image, which does not compress, is in the cache.
+fn has_come(place: &Place, image: &Path, name: &str) -> bool {
     let block = &contents(name)[..131_072];
-    let published = fs::read(place.path("www/app.img")).expect("published");
+    let published = fs::read(image).expect("it is made");
     let starts = |bytes: &[u8]| bytes == &block[..64];
     let at = published.windows(64).position(starts).expect("it is there");
     let images = fs::read_dir(place.path("cache/brisk/remote/images"));
@@ -993,7 +994,7 @@ fn the_list_of_a_pack_beside_an_image_says_what_comes_first() {
         await_that("what the pack lists comes", || {
             ["data/30", "data/31"]
                 .iter()
-                .all(|name| has_come(&place, name))
+                .all(|name| has_come(&place, &place.path("www/app.img"), name))
         });
         let hot_path = if named { "/other" } else { "/app.img.hot" };
         let asked = server.asked();
