@@ -34,11 +34,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::confine::confine;
 use crate::origin::{Origin, next_piece, reasons, referrers_tag};
-use crate::registry::{Access, Refusal, is_at, refused, upload_place};
+use crate::registry::{Access, Refusal, is_at, refused, several, upload_place};
 use crate::server::read_line;
-
-/// How often something is tried.
-const TRIES: u32 = 4;
 
 /// How long nothing may move in an upload.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -259,16 +256,7 @@ impl Job {
             self.moved.fetch_add(bytes, Ordering::Relaxed);
             return Ok(());
         }
-        let mut pause = Duration::from_millis(200);
-        for number in 1.. {
-            match self.upload(name, digest, bytes, &body).await {
-                Err(Refusal::Later(_)) if number < TRIES => {}
-                done => return done,
-            }
-            sleep(pause).await;
-            pause *= 2;
-        }
-        Ok(())
+        several(|| self.upload(name, digest, bytes, &body)).await
     }
 
     async fn has(&self, name: &RegistryName, digest: &str, bytes: u64) -> Result<bool, Refusal> {
@@ -360,33 +348,18 @@ impl Job {
         access: Access,
         request: impl Fn() -> Result<Request<reqwest::Body>, String>,
     ) -> Result<Response<brisk_http::CacheBody>, Refusal> {
-        let mut pause = Duration::from_millis(200);
-        let mut number = 1;
-        loop {
+        several(async || {
             let asked = timeout(SILENCE, self.origin.ask_registry(name, access, &request)).await;
-            let asked =
-                asked.map_err(|_| Refusal::Later(format!("{} does not answer", name.host())));
-            let judged = asked
-                .and_then(|response| response)
-                .and_then(|response| judge(name, statuses, response));
-            match judged {
-                Err(Refusal::Later(_)) if number < TRIES => {}
-                judged => return judged,
-            }
-            sleep(pause).await;
-            pause *= 2;
-            number += 1;
-        }
+            let asked = asked.map_err(|_| format!("{} does not answer", name.host()))?;
+            judge(name, statuses, asked?)
+        })
+        .await
     }
 
     /// Fetches manifest, config and layers of a platform into a directory, which becomes an OCI layout.
     async fn pull(&self, name: &RegistryName, download: &Download) -> Result<String, Refusal> {
-        let platform = Platform::parse(&download.platform);
-        let platform = platform.ok_or_else(|| {
-            Refusal::Never(format!(
-                "{:?} is no platform, such as linux/arm64",
-                download.platform
-            ))
+        let platform: Platform = download.platform.parse().map_err(|allowed| {
+            Refusal::Never(format!("{:?} is no platform; {allowed}", download.platform))
         })?;
         let found = self
             .origin
@@ -485,7 +458,7 @@ fn judge(
     }
 }
 
-/// Fetches a blob under its digest. What has come of it before an error is kept for the next request.
+/// Fetches a blob under its digest.
 async fn fetch(
     origin: Rc<Origin>,
     name: RegistryName,
@@ -494,20 +467,10 @@ async fn fetch(
     moved: Arc<AtomicU64>,
 ) -> Result<(), Refusal> {
     let part = directory.join(format!(".{}", &blob.digest["sha256:".len()..]));
-    let mut pause = Duration::from_millis(200);
-    let mut number = 1;
-    loop {
-        match fetch_once(&origin, &name, &blob, &part, &moved).await {
-            Err(Refusal::Later(_)) if number < TRIES => {}
-            Err(e) => {
-                std::fs::remove_file(&part).ok();
-                return Err(e);
-            }
-            Ok(()) => break,
-        }
-        sleep(pause).await;
-        pause *= 2;
-        number += 1;
+    let fetched = several(|| fetch_once(&origin, &name, &blob, &part, &moved)).await;
+    if fetched.is_err() {
+        std::fs::remove_file(&part).ok();
+        return fetched;
     }
     let target = directory.join(&blob.digest["sha256:".len()..]);
     let renamed = std::fs::rename(&part, target);

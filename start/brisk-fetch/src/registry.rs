@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use brisk_http::{CacheBody, ResponseUrl, is_near_address};
 use brisk_remote::{Credential, RegistryName};
@@ -15,9 +16,13 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_auth::parser::ChallengeParser;
 use reqwest::{Body, Url};
 use serde::Deserialize;
+use tokio::time::sleep;
 
 use crate::netrc;
 use crate::origin::{Origin, whole};
+
+/// How often something is asked for, in a row.
+pub const TRIES: u32 = 4;
 
 /// The most bytes of an answer with a token.
 const MOST_TOKEN: u64 = 64 << 10;
@@ -44,6 +49,22 @@ impl From<String> for Refusal {
     fn from(why: String) -> Self {
         Self::Later(why)
     }
+}
+
+/// Asks until there is an answer, a few times.
+pub async fn several<T, F: Future<Output = Result<T, Refusal>>>(
+    ask: impl Fn() -> F,
+) -> Result<T, Refusal> {
+    let mut pause = Duration::from_millis(200);
+    for _ in 1..TRIES {
+        match ask().await {
+            Err(Refusal::Later(_)) => {}
+            answer => return answer,
+        }
+        sleep(pause).await;
+        pause *= 2;
+    }
+    ask().await
 }
 
 /// What registries know of the user.

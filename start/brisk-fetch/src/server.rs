@@ -27,7 +27,7 @@ use crate::confine::confine;
 use crate::image::{Image, Line};
 use crate::log::say;
 use crate::origin::{Document, Manifested, Origin, Part, reasons};
-use crate::registry::Refusal;
+use crate::registry::{Refusal, TRIES, several};
 use crate::supervisor::duplicate;
 
 /// How many bytes at the end of a file are asked for first if nothing is known of it.
@@ -35,9 +35,6 @@ const TAIL: u64 = 64 << 10;
 
 /// The fetcher ends when nobody has needed it for so long.
 const LINGER: Duration = Duration::from_secs(60);
-
-/// How often a name is asked for, in a row.
-const TRIES: u32 = 4;
 
 struct Server {
     cache: RemoteCache,
@@ -582,22 +579,6 @@ impl Server {
             None => self.image(key, &url, entry.about.blob, &entry.about.options),
         }
     }
-}
-
-/// Asks until there is an answer, a few times.
-async fn several<T, F: Future<Output = Result<T, Refusal>>>(
-    ask: impl Fn() -> F,
-) -> Result<T, Refusal> {
-    let mut pause = Duration::from_millis(200);
-    for _ in 1..TRIES {
-        match ask().await {
-            Err(Refusal::Later(_)) => {}
-            answer => return answer,
-        }
-        sleep(pause).await;
-        pause *= 2;
-    }
-    ask().await
 }
 
 /// The last bytes of a file, and the answer in which they follow.

@@ -4,6 +4,7 @@
 //! own, and its signature, too. The layer has the length and the digest itself.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -362,10 +363,14 @@ impl Content {
 impl Platform {
     /// That of this machine.
     pub fn here() -> Self {
+        let is_little = cfg!(target_endian = "little");
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
             "aarch64" => "arm64",
             "x86" => "386",
+            "powerpc64" if is_little => "ppc64le",
+            "powerpc64" => "ppc64",
+            "loongarch64" => "loong64",
             other => other,
         };
         Self {
@@ -375,21 +380,44 @@ impl Platform {
         }
     }
 
-    /// Reads `linux/arm64/v8`. None if it is no platform.
-    pub fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split('/').map(str::to_owned);
-        let platform = Self {
-            os: parts.next()?,
-            architecture: parts.next()?,
-            variant: parts.next(),
-        };
-        (parts.next().is_none() && !platform.os.is_empty()).then_some(platform)
+    /// The variant that is meant where none is named.
+    fn variant(&self) -> &str {
+        match (self.variant.as_deref(), &*self.architecture) {
+            (Some(variant), _) => variant,
+            (None, "amd64") => "v1",
+            (None, "arm64") => "v8",
+            (None, "arm") => "v7",
+            (None, _) => "",
+        }
     }
 
     /// Whether what is for `other` is for this one, too, though one of them names no variant.
-    fn takes(&self, other: &Self) -> bool {
-        let has_both = self.variant.is_some() && other.variant.is_some();
-        self.os == other.os && self.architecture == other.architecture && !has_both
+    pub fn takes(&self, other: &Self) -> bool {
+        self.os == other.os
+            && self.architecture == other.architecture
+            && self.variant() == other.variant()
+    }
+}
+
+impl FromStr for Platform {
+    type Err = String;
+
+    /// Reads `linux/arm64/v8`.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let parts: Vec<_> = text.split('/').collect();
+        let (os, architecture, variant) = match parts[..] {
+            [os, architecture] => (os, architecture, None),
+            [os, architecture, variant] => (os, architecture, Some(variant)),
+            _ => ("", "", None),
+        };
+        match os.is_empty() || architecture.is_empty() || variant == Some("") {
+            true => Err("allowed is OS/ARCH or OS/ARCH/VARIANT, such as linux/arm64".to_owned()),
+            false => Ok(Self {
+                os: os.to_owned(),
+                architecture: architecture.to_owned(),
+                variant: variant.map(str::to_owned),
+            }),
+        }
     }
 }
 
@@ -516,7 +544,7 @@ mod tests {
     #[test]
     fn a_platform_is_chosen_by_what_is_known_of_it() {
         let of = |platform: &str| Content {
-            platform: Platform::parse(platform),
+            platform: platform.parse().ok(),
             ..Content::of(platform.as_bytes(), media_type::MANIFEST)
         };
         let names = [
@@ -529,7 +557,7 @@ mod tests {
         let mut index = Index::of(of(""));
         index.manifests = names.into_iter().map(of).collect();
         let chosen = |index: &Index, name: &str| {
-            let platform = Platform::parse(name).expect("one");
+            let platform = name.parse().expect("one");
             let found = index.choose(&platform).map_err(|e| e.to_string())?;
             Ok::<_, String>(found.platform.as_ref().map(ToString::to_string))
         };
@@ -545,5 +573,25 @@ mod tests {
         assert_eq!(chosen(&index, "linux/s390x"), Err(message.to_owned()));
         index.manifests.push(of(""));
         assert_eq!(chosen(&index, "linux/s390x"), Ok(None));
+    }
+    #[test]
+    fn a_variant_that_is_not_named_is_the_usual_one() {
+        let platform = |text: &str| text.parse::<Platform>().expect("one");
+        for (asked, found, takes) in [
+            ("linux/amd64", "linux/amd64", true),
+            ("linux/amd64", "linux/amd64/v3", false),
+            ("linux/arm64", "linux/arm64/v8", true),
+            ("linux/arm64/v8", "linux/arm64", true),
+            ("linux/arm", "linux/arm/v6", false),
+            ("linux/arm/v6", "linux/arm/v6", true),
+            ("linux/amd64", "windows/amd64", false),
+            ("linux/riscv64", "linux/riscv64", true),
+        ] {
+            let found = platform(found);
+            assert_eq!(platform(asked).takes(&found), takes, "{asked} {found}");
+        }
+        for text in ["linux", "linux/", "/amd64", "linux/arm/", "a/b/c/d", ""] {
+            assert!(text.parse::<Platform>().is_err(), "{text}");
+        }
     }
 }

@@ -56,6 +56,7 @@ mod progress;
 mod published_image;
 mod readiness;
 mod recorded_place;
+mod registry_job;
 mod registry_login;
 mod remote_images;
 mod remote_trust;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use brisk_image::hot_pack::HotPack;
@@ -17,21 +17,52 @@ use tempfile::NamedTempFile;
 use crate::image_args::ImageArgs;
 use crate::manifest::Sidecar;
 use crate::progress::Progress;
+use crate::signing_key::SigningKey;
 
-/// The serial number that the user, by `--serial`, or the environment wants.
-pub fn asked_serial(serial: Option<u64>) -> anyhow::Result<Option<u64>> {
-    if serial.is_some() {
-        return Ok(serial);
+/// Who signs an image for others, and its serial number.
+#[derive(Debug, clap::Args)]
+pub struct SignedArgs {
+    /// Signs by this secret key of minisign. If it has a password, brisk asks for it at the terminal.
+    #[arg(long, value_name = "SECRET")]
+    key: Option<PathBuf>,
+
+    /// Takes the password from the first line of this file.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    password_file: Option<PathBuf>,
+
+    /// The serial number, which is larger for each later image of this name. [default: SOURCE_DATE_EPOCH of the environment, or
+    /// the seconds since 1970]
+    #[arg(long, value_name = "N")]
+    serial: Option<u64>,
+}
+
+impl SignedArgs {
+    /// The key. To be called before long work, as the password may be wrong.
+    pub fn key(&self) -> anyhow::Result<Option<SigningKey>> {
+        let key = self.key.as_deref();
+        let key = key.map(|key| SigningKey::read(key, self.password_file.as_deref()));
+        key.transpose()
     }
-    let Some(epoch) = std::env::var_os("SOURCE_DATE_EPOCH") else {
-        return Ok(None);
-    };
-    let serial = epoch.to_str().and_then(|digits| digits.parse().ok());
-    serial.map(Some).with_context(|| {
-        format!(
-            "SOURCE_DATE_EPOCH is {epoch:?}, allowed is a number of seconds since 1970; correct or unset it, or pass --serial"
-        )
-    })
+
+    pub fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// The serial number that the user or the environment wants.
+    pub fn serial(&self) -> anyhow::Result<Option<u64>> {
+        if self.serial.is_some() {
+            return Ok(self.serial);
+        }
+        let Some(epoch) = std::env::var_os("SOURCE_DATE_EPOCH") else {
+            return Ok(None);
+        };
+        let serial = epoch.to_str().and_then(|digits| digits.parse().ok());
+        serial.map(Some).with_context(|| {
+            format!(
+                "SOURCE_DATE_EPOCH is {epoch:?}, allowed is a number of seconds since 1970; correct or unset it, or pass --serial"
+            )
+        })
+    }
 }
 
 /// A copy of the image with a hash tree behind it, in this directory, under another name. It goes unless it gets its own name.

@@ -21,6 +21,7 @@ use brisk_terminal::names::shown;
 use brisk_terminal::size::parse_size;
 
 use crate::launcher::beside;
+use crate::registry_job::warn_of_realm;
 use crate::registry_login::login;
 use crate::remote_trust::{Trust, judge};
 use crate::trusted_keys::TrustedKeys;
@@ -439,11 +440,7 @@ fn name_realm(url: &RemoteUrl, resolved: &Resolved, cache: &RemoteCache) {
     if let (Some(name), Some(realm)) = (url.registry(), &resolved.realm)
         && cache.is_first_realm(name.host(), realm)
     {
-        warn(&format!(
-            "{} takes tokens of {}, which has seen your credentials if you have some",
-            shown(name.host()),
-            shown(realm)
-        ));
+        warn_of_realm(&name, realm);
     }
 }
 

@@ -3,11 +3,12 @@
 use anyhow::{Context, bail};
 use brisk_image::layers::Layer;
 use brisk_image::{ErrorKind, Tree, TreeRules};
+use brisk_remote::Platform;
 use oci_spec::image::{Digest, DigestAlgorithm, ImageConfiguration};
 use sha2::Digest as _;
 use tempfile::TempDir;
 
-use super::platform::Platform;
+use super::platform;
 
 /// Bytes of a manifest, an index or a configuration at most, as registries have it.
 pub const MOST_JSON: u64 = 4 << 20;
@@ -85,13 +86,13 @@ impl Container {
 
     /// Checks that the image is for the platform that is asked for. Where none is, notes that it is not for this machine.
     pub fn check_platform(&mut self, asked: Option<&Platform>) -> anyhow::Result<()> {
-        let found = Platform::of_configuration(&self.configuration);
-        let here = Platform::of_this_machine();
+        let found = platform::of_configuration(&self.configuration);
+        let here = Platform::here();
         match asked {
-            Some(asked) if !asked.is_met_by(&found) => {
+            Some(asked) if !asked.takes(&found) => {
                 bail!("the image is for {found} only, and --platform asks for {asked}")
             }
-            None if !here.is_met_by(&found) => self.warnings.push(format!(
+            None if !here.takes(&found) => self.warnings.push(format!(
                 "the image is for {found}, and this machine is {here}"
             )),
             _ => {}

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use brisk_image::layers::{Layer, archive_files};
 use brisk_io::ByteSource;
+use brisk_remote::Platform;
 use brisk_terminal::names::shown;
 use serde::Deserialize;
 
 use super::container_image::{Container, MOST_JSON, check_digest, diff_ids, parse_json};
-use super::platform::Platform;
 
 /// Names of images that a message has.
 const NAMED: usize = 20;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use brisk_image::layers::Layer;
+use brisk_remote::Platform;
 use brisk_terminal::names::shown;
 use oci_spec::image::{Descriptor, Digest, ImageIndex, ImageManifest, MediaType};
 use rustix::fs::{Mode, OFlags, openat};
@@ -13,7 +14,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::container_image::{Container, MOST_JSON, check_digest, diff_ids, parse_json, sha256_of};
-use super::platform::Platform;
+use super::platform;
 
 /// How often an index may lead to another.
 const MOST_INDEXES: usize = 4;
@@ -122,7 +123,7 @@ impl Layout {
                 (Some(_), None) => {
                     let index: ImageIndex = parse_json("index", &bytes)?;
                     let manifests: Vec<_> = index.manifests().iter().collect();
-                    digest = Platform::choose(platform, &manifests)?.digest().clone();
+                    digest = platform::choose(platform, &manifests)?.digest().clone();
                     is_chosen = true;
                 }
                 (None, _) => {
@@ -175,7 +176,7 @@ impl Layout {
                     known()
                 )
             }
-            (several, _) => Ok((Platform::choose(platform, several)?.digest().clone(), true)),
+            (several, _) => Ok((platform::choose(platform, several)?.digest().clone(), true)),
         }
     }
 

@@ -14,4 +14,3 @@ mod start;
 
 pub use container_image::Container;
 pub use place::Place;
-pub use platform::Platform;

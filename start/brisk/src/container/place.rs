@@ -5,11 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use brisk_remote::RemoteUrl;
+use brisk_remote::{Platform, RemoteUrl};
 
 use super::container_image::{Container, parse_digest};
 use super::layout::Choice;
-use super::platform::Platform;
 use super::{docker_archive, layout, registry};
 
 /// Where a container image is.

@@ -13,6 +13,7 @@ use brisk_image::hot_pack::HotSummary;
 use brisk_image::rules::{ModeChange, PlanRules, Times};
 use brisk_image::summary::Summary;
 use brisk_image::{Codec, Compression, ErrorKind, Image, ImageWriter, Tree, TreeRules};
+use brisk_remote::Platform;
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, say, warn};
 use brisk_terminal::names::shown;
@@ -24,7 +25,7 @@ use serde::Serialize;
 
 use super::profile::percent;
 use super::verity::report_behind;
-use crate::container::{Container, Place, Platform};
+use crate::container::{Container, Place};
 use crate::entry_args::EntryArgs;
 use crate::entry_faults::faults_of;
 use crate::file_kind::FileKind;

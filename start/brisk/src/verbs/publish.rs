@@ -18,8 +18,7 @@ use crate::image_args::ImageArgs;
 use crate::json;
 use crate::manifest::Sidecar;
 use crate::output_file::check_output;
-use crate::published_image::{asked_serial, copy, copy_of_pack, describe};
-use crate::signing_key::SigningKey;
+use crate::published_image::{SignedArgs, copy, copy_of_pack, describe};
 use crate::whole_file::{WholeFile, write_together};
 
 /// What to publish, and where.
@@ -55,18 +54,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Signs by this secret key of minisign. If it has a password, brisk asks for it at the terminal.
-    #[arg(long, value_name = "SECRET")]
-    key: Option<PathBuf>,
-
-    /// Takes the password from the first line of this file.
-    #[arg(long, value_name = "FILE", requires = "key")]
-    password_file: Option<PathBuf>,
-
-    /// The serial number, which is larger for each later image of this name. [default: SOURCE_DATE_EPOCH of the environment, or
-    /// the seconds since 1970]
-    #[arg(long, value_name = "N")]
-    serial: Option<u64>,
+    #[command(flatten)]
+    signed: SignedArgs,
 
     /// Replaces another image of this name, and a signature where there is no --key.
     #[arg(long)]
@@ -128,12 +117,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let target = args.directory.join(&name);
     check_output(&target, "--name")?;
     // Before the long work, as the password may be wrong.
-    let key = args
-        .key
-        .as_deref()
-        .map(|key| SigningKey::read(key, args.password_file.as_deref()));
-    let key = key.transpose()?;
-    let asked = asked_serial(args.serial)?;
+    let key = args.signed.key()?;
+    let asked = args.signed.serial()?;
 
     let (image, found) = match FileKind::of(&args.image.image) {
         Some(FileKind::HotPack) => copy_of_pack(&args.image.image, &args.directory)?,

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -11,24 +10,20 @@ use anyhow::{Context, bail, ensure};
 use brisk_image::Limits;
 use brisk_image::hot_pack::HotPack;
 use brisk_remote::{
-    Artifact, Ask, Content, Descriptor, EMPTY_CONFIG, Job, Manifest, Platform, RegistryName,
-    RemoteUrl, Upload, digits, media_type, now,
+    Artifact, Ask, Content, Descriptor, EMPTY_CONFIG, Manifest, Platform, RegistryName, RemoteUrl,
+    Upload, digits, media_type, now,
 };
 use brisk_terminal::answer::Answer;
-use brisk_terminal::messages::{say, warn};
+use brisk_terminal::messages::say;
 use brisk_terminal::names::shown;
 use indicatif::BinaryBytes;
 use serde::Serialize;
 
 use crate::image_args::ImageArgs;
 use crate::json;
-use crate::launcher::beside;
 use crate::manifest::Sidecar;
-use crate::progress::Progress;
-use crate::published_image::{asked_serial, copy, describe};
-use crate::registry_login::login;
-use crate::remote_images::FETCH;
-use crate::signing_key::SigningKey;
+use crate::published_image::{SignedArgs, copy, describe};
+use crate::registry_job;
 use brisk_bundle::entry::Entry;
 
 /// What a SIF file has at this byte.
@@ -58,18 +53,8 @@ pub struct Args {
     #[arg(value_name = "URL")]
     url: String,
 
-    /// Signs by this secret key of minisign. If it has a password, brisk asks for it at the terminal.
-    #[arg(long, value_name = "SECRET")]
-    key: Option<PathBuf>,
-
-    /// Takes the password from the first line of this file.
-    #[arg(long, value_name = "FILE", requires = "key")]
-    password_file: Option<PathBuf>,
-
-    /// The serial number, which is larger for each later image of this name. [default: SOURCE_DATE_EPOCH of the environment, or
-    /// the seconds since 1970]
-    #[arg(long, value_name = "N")]
-    serial: Option<u64>,
+    #[command(flatten)]
+    signed: SignedArgs,
 
     /// IMAGE is a hot pack (brisk hot) for the image that URL names, which stays as it is. brisk finds it when it starts the image.
     #[arg(long, conflicts_with_all = ["form", "key", "serial"])]
@@ -154,26 +139,12 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         manifest: parcel.manifest.to_text(),
         is_referrer: args.hot,
     };
-    let program = beside(FETCH).context("cannot find brisk's own file")?;
     let work = directory.path().join("job");
     fs::create_dir(&work).context("cannot make a directory for the upload")?;
     let file = parcel.file.try_clone().context("cannot hold the image")?;
-    let mut job = Job::start(&program, &work, Some(file))?;
-    let progress = Progress::new(Some(layer.size), args.quiet);
-    let tell = progress.callback();
-    let done = job.run(&Ask::Push(upload), login, |bytes| {
-        // It never cancels.
-        let _: ControlFlow<()> = tell(bytes);
-    });
-    drop(progress);
-    let done = done.with_context(|| format!("cannot push to {}", shown(url.as_str())))?;
-    if let Some(realm) = &done.realm {
-        warn(&format!(
-            "{} takes tokens of {}, which has seen your credentials if you have some",
-            shown(name.host()),
-            shown(realm)
-        ));
-    }
+    let (ask, bytes) = (Ask::Push(upload), Some(layer.size));
+    let done = registry_job::run(&ask, &name, &work, Some(file), bytes, args.quiet)
+        .with_context(|| format!("cannot push to {}", shown(url.as_str())))?;
     report(args, &url, &name, &done.digest, &parcel)?;
     Ok(Answer::Yes)
 }
@@ -182,12 +153,8 @@ impl Parcel {
     /// An image with a hash tree. If it has none, a copy with one goes into this directory.
     fn of_image(args: &Args, name: &RegistryName, directory: &Path) -> anyhow::Result<Self> {
         // Before the long work, as the password may be wrong.
-        let key = args
-            .key
-            .as_deref()
-            .map(|key| SigningKey::read(key, args.password_file.as_deref()));
-        let key = key.transpose()?;
-        let serial = asked_serial(args.serial)?;
+        let key = args.signed.key()?;
+        let serial = args.signed.serial()?;
         let has_tree = args.image.open()?.verity_start()?.is_some();
         let made = match has_tree {
             true => None,
@@ -230,7 +197,7 @@ impl Parcel {
     fn of_sif(args: &Args) -> anyhow::Result<Self> {
         let path = &args.image.image;
         ensure!(
-            args.key.is_none(),
+            !args.signed.has_key(),
             "{}: a SIF file has its own signatures, and no hash tree that brisk could sign; leave out --key",
             shown(path)
         );

@@ -1,0 +1,49 @@
+//! What a registry is asked for by a process that ends with it.
+
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::Context;
+use brisk_remote::{Ask, Done, Job, RegistryName};
+use brisk_terminal::messages::warn;
+use brisk_terminal::names::shown;
+
+use crate::launcher::beside;
+use crate::progress::Progress;
+use crate::registry_login::login;
+use crate::remote_images::FETCH;
+
+/// Asks the registry of `name`. What is sent is in `input`, and what comes goes into `directory`. `bytes`: how many it will be.
+pub fn run(
+    ask: &Ask,
+    name: &RegistryName,
+    directory: &Path,
+    input: Option<File>,
+    bytes: Option<u64>,
+    quiet: bool,
+) -> anyhow::Result<Done> {
+    let program = beside(FETCH).context("cannot find brisk's own file")?;
+    let mut job = Job::start(&program, directory, input)?;
+    let progress = Progress::new(bytes, quiet);
+    let tell = progress.callback();
+    let done = job.run(ask, login, |bytes| {
+        // It never cancels.
+        let _: ControlFlow<()> = tell(bytes);
+    });
+    drop(progress);
+    let done = done?;
+    if let Some(realm) = &done.realm {
+        warn_of_realm(name, realm);
+    }
+    Ok(done)
+}
+
+/// Says which other host gives tokens for a registry.
+pub fn warn_of_realm(name: &RegistryName, realm: &str) {
+    warn(&format!(
+        "{} takes tokens of {}, which has seen your credentials if you have some",
+        shown(name.host()),
+        shown(realm)
+    ));
+}
