@@ -15,6 +15,16 @@ use crate::preset::{PageKind, page_kind};
 use crate::problem::Problem;
 use crate::proxy::last_status;
 
+/// Conditions of a client, and the part that it wants.
+pub const CONDITIONS: [HeaderName; 6] = [
+    IF_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_NONE_MATCH,
+    IF_RANGE,
+    IF_UNMODIFIED_SINCE,
+    RANGE,
+];
+
 /// Digests that a rewritten body does not have.
 const DIGESTS: [&str; 4] = ["content-digest", "repr-digest", "digest", "content-md5"];
 
@@ -24,14 +34,7 @@ pub fn ask_for_whole(request: &mut Request<Body>) {
         *request.method_mut() = Method::GET;
     }
     let headers = request.headers_mut();
-    for name in [
-        IF_MATCH,
-        IF_MODIFIED_SINCE,
-        IF_NONE_MATCH,
-        IF_RANGE,
-        IF_UNMODIFIED_SINCE,
-        RANGE,
-    ] {
+    for name in CONDITIONS {
         headers.remove(name);
     }
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));

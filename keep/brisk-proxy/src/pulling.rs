@@ -1,9 +1,6 @@
 //! Requests for manifests and blobs of a registry.
 
-use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
-};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, RANGE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
@@ -14,21 +11,12 @@ use crate::grants::{Visit, Worth};
 use crate::kind::Kind;
 use crate::map::Map;
 use crate::oci::{self, Item, Pull};
+use crate::page::CONDITIONS;
 use crate::problem::Problem;
 use crate::proxy::{CACHE_STATUS, Fetch, Proxy, is_of_cache_alone, is_read, last_status};
 
 /// The longest manifest. Registries take none that is longer.
 const MOST_MANIFEST_BYTES: usize = 4 << 20;
-
-/// Conditions of a client, and the part that it wants.
-const CONDITIONS: [http::HeaderName; 6] = [
-    IF_MATCH,
-    IF_MODIFIED_SINCE,
-    IF_NONE_MATCH,
-    IF_RANGE,
-    IF_UNMODIFIED_SINCE,
-    RANGE,
-];
 
 impl<F: Fetch> Proxy<F> {
     /// The answer of the cache or the registry to a request for a manifest or a blob.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::layer::{Budget, Layer, LayerInput, MOST_ENTRIES, Unpacked, unpack_error};
 use super::reader::{Segment, TarEntry, TarKind, TarReader};
-use super::source::{Extracted, OpenFile, Stored};
+use super::source::{Extracted, OpenFile, Stored, segments_of};
 use crate::error::{Error, Result};
 use crate::ordered;
 use crate::tree::rules::TreeRules;
@@ -166,17 +166,12 @@ struct Cursor {
 
 impl FileSource for LayerSource {
     fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + Send + '_>> {
-        let file = file as usize;
-        let start = match file {
-            0 => 0,
-            _ => self.ends[file - 1],
-        };
         let stored = InLayer {
             source: self,
-            layer: self.files[file].layer,
+            layer: self.files[file as usize].layer,
         };
         stored.check_unchanged()?;
-        let segments = &self.segments[start..self.ends[file]];
+        let segments = segments_of(&self.segments, &self.ends, file);
         Ok(Box::new(OpenFile::new(stored, segments)))
     }
 

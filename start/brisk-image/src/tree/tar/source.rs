@@ -563,15 +563,24 @@ struct TarSource {
     ends: Vec<usize>,
 }
 
+/// Those of a file. `ends` says where those of each file end.
+pub(super) fn segments_of<'a>(
+    segments: &'a [Segment],
+    ends: &[usize],
+    file: SourceId,
+) -> &'a [Segment] {
+    let file = file as usize;
+    let start = match file {
+        0 => 0,
+        _ => ends[file - 1],
+    };
+    &segments[start..ends[file]]
+}
+
 impl FileSource for TarSource {
     fn open(&self, file: SourceId) -> Result<Box<dyn SourceFile + Send + '_>> {
-        let file = file as usize;
-        let start = match file {
-            0 => 0,
-            _ => self.ends[file - 1],
-        };
         self.kept.check_unchanged()?;
-        let segments = &self.segments[start..self.ends[file]];
+        let segments = segments_of(&self.segments, &self.ends, file);
         Ok(Box::new(OpenFile::new(&self.kept, segments)))
     }
 }
