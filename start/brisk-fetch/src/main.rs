@@ -7,6 +7,7 @@
 
 mod answer;
 mod confine;
+mod cosign;
 mod image;
 mod job;
 mod log;

@@ -28,7 +28,7 @@ use crate::netrc;
 use crate::registry::{Access, Logins, Refusal, is_at, refused};
 
 /// How long a connection may take, and how long a server may be silent in an answer. Then the request is sent again.
-const SILENCE: Duration = Duration::from_secs(20);
+pub const SILENCE: Duration = Duration::from_secs(20);
 
 /// The most redirects that are followed.
 const REDIRECTS: u32 = 5;
@@ -388,7 +388,7 @@ pub struct Manifested {
 }
 
 /// The most bytes of a list of what is said of a manifest.
-const MOST_INDEX: u64 = 1 << 20;
+pub const MOST_INDEX: u64 = 1 << 20;
 
 /// The tag that stands for such a list.
 pub fn referrers_tag(digest: &str) -> String {

@@ -246,11 +246,7 @@ impl Server {
                 Ok(Served::Nothing)
             }
             Ask::Referrer { url, subject } => {
-                let name = parse_url(&url)?.registry();
-                let name = name.ok_or_else(|| format!("{url} is in no registry"))?;
-                if !is_sha256(&subject) {
-                    return Err("the subject is no digest".to_owned().into());
-                }
+                let name = name_of(&url, &subject)?;
                 let found = self.origin.referrers(&name, &subject).await?;
                 let none = || Refusal::Never(format!("{url}: nobody has pushed a hot pack for it"));
                 let digest = found
@@ -262,6 +258,11 @@ impl Server {
                     digest,
                     realm: None,
                 }))
+            }
+            Ask::Cosigned { url, subject } => {
+                let name = name_of(&url, &subject)?;
+                let found = several(|| self.origin.cosigned(&name, &subject)).await?;
+                Ok(Served::Told(Tell::Cosigned(found)))
             }
             Ask::Push(_) | Ask::Pull(_) => Err("a fetcher does no jobs".to_owned().into()),
             Ask::Want { .. } | Ask::Renew { .. } => Ok(Served::Nothing),
@@ -322,6 +323,7 @@ impl Server {
             stale,
             manifest: Some(text),
             realm: self.origin.logins.realm(name),
+            ..Resolved::default()
         })
     }
 
@@ -588,6 +590,15 @@ enum Served {
     Told(Tell),
     Image(Rc<Image>, Option<Opened>),
     Nothing,
+}
+
+/// The name of an image in a registry, if `subject` can be the digest of its manifest.
+fn name_of(url: &str, subject: &str) -> Result<RegistryName, String> {
+    if !is_sha256(subject) {
+        return Err("the subject is no digest".to_owned());
+    }
+    let name = parse_url(url)?.registry();
+    name.ok_or_else(|| format!("{url} is in no registry"))
 }
 
 fn parse_url(url: &str) -> Result<RemoteUrl, String> {

@@ -46,6 +46,10 @@ pub mod media_type {
     pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
     /// A list of manifests of Docker.
     pub const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+    /// What cosign has signed of a manifest, as `artifactType`.
+    pub const COSIGN: &str = "application/vnd.dev.cosign.artifact.sig.v1+json";
+    /// A layer of it: a text that is signed.
+    pub const COSIGN_LAYER: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
     /// A config without anything in it.
     pub const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 }

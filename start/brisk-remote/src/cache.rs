@@ -10,6 +10,7 @@
 //! remote/images/KEY/map    which of them have: a bit for each 4096 bytes. Gone when all have. Without a root hash, checksums follow
 //! remote/images/KEY/about  where they come from, and what that has cost (JSON)
 //! remote/images/KEY/remote, remote.minisig, manifest   what its publisher says of it
+//! remote/images/KEY/cosign what cosign has signed of the manifest, if that was asked for (JSON)
 //! remote/images/KEY/pack   the digest of the manifest of a hot pack for it, in its registry
 //! ```
 //!
@@ -409,6 +410,7 @@ impl Entry {
             "remote",
             "remote.minisig",
             "manifest",
+            "cosign",
             "pack",
             "image",
         ] {
@@ -445,6 +447,7 @@ impl Entry {
             descriptor: read("remote")?,
             signature: read("remote.minisig")?,
             manifest: read("manifest")?,
+            cosigned: read_json(&self.path.join("cosign"))?.unwrap_or_default(),
             ..Resolved::default()
         })
     }
@@ -464,7 +467,10 @@ impl Entry {
                 write_whole(&self.path.join(name), text.as_bytes())?;
             }
         }
-        Ok(())
+        match resolved.cosigned.is_empty() {
+            true => Ok(()),
+            false => write_json(&self.path.join("cosign"), &resolved.cosigned),
+        }
     }
 
     /// The digest of the manifest of a hot pack for it in its registry, as of the last [`note_pack`](Self::note_pack).

@@ -17,7 +17,8 @@ use crate::arriving::Arriving;
 use crate::cache::RemoteCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::protocol::{
-    Ask, Credential, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line, write_line,
+    Ask, Cosigned, Credential, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line,
+    write_line,
 };
 use crate::remote_url::RemoteUrl;
 
@@ -275,6 +276,19 @@ impl Fetcher {
         let url = url.as_str().to_owned();
         match self.ask(&Ask::Referrer { url, subject }, ANSWER)? {
             Tell::Done { digest, .. } => Ok(digest),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What cosign has signed of the manifest of an image in a registry. `subject` is the digest of that.
+    ///
+    /// # Errors
+    ///
+    /// `Server`.
+    pub fn cosigned(&mut self, url: &RemoteUrl, subject: String) -> Result<Vec<Cosigned>> {
+        let url = url.as_str().to_owned();
+        match self.ask(&Ask::Cosigned { url, subject }, ANSWER)? {
+            Tell::Cosigned(found) => Ok(found),
             other => Err(unexpected(&other)),
         }
     }

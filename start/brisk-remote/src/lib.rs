@@ -73,8 +73,8 @@ pub use job::{Done, JOB, Job};
 pub use parking_image::{Arrival, Arrivals, ParkingImage};
 pub use presence::{MOST_IMAGE, Presence, UNIT};
 pub use protocol::{
-    Ask, Background, Credential, Download, MOST_LINE, OpenOptions, Opened, Resolved, Tell, Upload,
-    WAIT, parse_line, write_line,
+    Ask, Background, Cosigned, Credential, Download, MOST_LINE, OpenOptions, Opened, Resolved,
+    Tell, Upload, WAIT, parse_line, write_line,
 };
 pub use registry_name::{RegistryName, is_sha256};
 pub use remote_url::RemoteUrl;

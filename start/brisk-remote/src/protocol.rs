@@ -66,6 +66,18 @@ pub struct Resolved {
     /// The host that gives tokens for the registry, if that is another one.
     #[serde(default)]
     pub realm: Option<String>,
+    /// What cosign has signed of the manifest, if that was asked for.
+    #[serde(default)]
+    pub cosigned: Vec<Cosigned>,
+}
+
+/// What cosign has signed of a manifest, as it lies in the registry. Nothing in it was verified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cosigned {
+    /// The signature, in base64.
+    pub signature: String,
+    /// The text that is signed.
+    pub payload: String,
 }
 
 /// What a user proves to a registry with.
@@ -186,6 +198,13 @@ pub enum Ask {
         /// The digest of its manifest, with `sha256:`.
         subject: String,
     },
+    /// What has cosign signed of this manifest?
+    Cosigned {
+        /// The name of the image in a registry.
+        url: String,
+        /// The digest of its manifest, with `sha256:`.
+        subject: String,
+    },
     /// Sends a file to a registry. Only [`Job`](crate::Job) asks this.
     Push(Upload),
     /// Fetches a container image. Only [`Job`](crate::Job) asks this.
@@ -233,6 +252,8 @@ pub enum Tell {
         /// Their number.
         bytes: u64,
     },
+    /// What cosign has signed of a manifest: nothing, if there is none.
+    Cosigned(Vec<Cosigned>),
     /// It is done, or found.
     Done {
         /// The digest of the manifest, with `sha256:`.
