@@ -27,6 +27,7 @@ shares with the command: how options are read ([`Rate`]), the manual ([`write_ma
 mod advice;
 mod args;
 mod container;
+mod cosign;
 mod desktop_entries;
 mod direct_launch;
 mod disk_rate;

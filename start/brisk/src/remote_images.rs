@@ -23,7 +23,7 @@ use brisk_terminal::size::parse_size;
 use crate::launcher::beside;
 use crate::registry_job::warn_of_realm;
 use crate::registry_login::login;
-use crate::remote_trust::{Trust, judge};
+use crate::remote_trust::{Trust, asks_cosign, judge};
 use crate::trusted_keys::TrustedKeys;
 
 /// The program that asks the network.
@@ -336,11 +336,16 @@ impl RemoteArgs {
             .map_err(anyhow::Error::from)
             .and_then(|mut fetcher| {
                 // Nobody vouches for a list, and a registry has it under a digest.
-                let resolved = match self.is_list && url.registry().is_none() {
+                let mut resolved = match self.is_list && url.registry().is_none() {
                     true => Resolved::default(),
                     false => fetcher.resolve(url, asks)?,
                 };
                 name_realm(url, &resolved, cache);
+                if trusted.is_some_and(|keys| asks_cosign(url, &resolved, keys))
+                    && let Some(subject) = digest_of_manifest(&resolved)
+                {
+                    resolved.cosigned = fetcher.cosigned(url, subject)?;
+                }
                 let trust = self.trust(url, &resolved, trusted, cache)?;
                 Ok((fetcher, resolved, trust))
             });
@@ -348,13 +353,13 @@ impl RemoteArgs {
             (Ok(asked), _) => asked,
             // The name is known, and what it meant is better than nothing.
             (Err(e), Some(entry)) if !self.refresh => {
-                warn(&format!(
-                    "{e:#}; brisk starts the image that it has under this name"
-                ));
-                return match self.known(url, place, trusted, entry, background)? {
-                    Some(entry) => Ok(entry),
-                    None => Err(e),
-                };
+                let known = self.known(url, place, trusted, entry, background);
+                if !matches!(known, Ok(None)) {
+                    warn(&format!(
+                        "{e:#}; brisk starts the image that it has under this name"
+                    ));
+                }
+                return known?.ok_or(e);
             }
             (Err(e), _) => return Err(e.context(format!("cannot get {url}"))),
         };
@@ -363,11 +368,29 @@ impl RemoteArgs {
                 "{url}: the server cannot be asked for the newest image ({why}); leave out --refresh to start the one that is here"
             );
         }
-        let options = self.options(trust.root.clone(), background);
+        let mut options = self.options(trust.root.clone(), background);
+        if trust.whole.is_some() {
+            options.background = Background::Full;
+        }
         let opened = fetcher.open(url, &resolved, &options, anew)?;
+        let entry = || -> anyhow::Result<Entry> {
+            let entry = cache.entry(&opened.key)?;
+            entry.with_context(|| format!("{url}: it was removed from the cache meanwhile"))
+        };
+        let mut found = entry()?;
+        if let Some(whole) = &trust.whole {
+            let arriving = Arc::new(Arriving::open(&found)?);
+            WaitingImage::new(arriving, place.clone(), tell_wait)
+                .wait_for_whole()
+                .with_context(|| format!("cannot get {url}"))?;
+            found = entry()?;
+            ensure!(
+                is_whole(&found, whole),
+                "{url}: the whole image is not what was signed; get it again: brisk remote forget {url}"
+            );
+        }
         cache.remember(url, &opened.key, trust.serial)?;
-        let entry = cache.entry(&opened.key)?;
-        entry.with_context(|| format!("{url}: it was removed from the cache meanwhile"))
+        Ok(found)
     }
 
     /// Who vouches for the image, of which the server says `resolved`.
@@ -393,8 +416,17 @@ impl RemoteArgs {
     ) -> anyhow::Result<Option<Entry>> {
         let resolved = entry.described()?;
         let cache = place.cache();
-        let Trust { root, .. } = self.trust(url, &resolved, trusted, cache)?;
-        if root.is_some() && root != entry.about.root {
+        let trust = match self.trust(url, &resolved, trusted, cache) {
+            // The registry may have a signature that nobody has asked for yet.
+            Err(_) if trusted.is_some_and(|keys| asks_cosign(url, &resolved, keys)) => {
+                return Ok(None);
+            }
+            trust => trust?,
+        };
+        let root = trust.root;
+        if root.is_some() && root != entry.about.root
+            || trust.whole.is_some_and(|whole| !is_whole(entry, &whole))
+        {
             return Ok(None);
         }
         let mut entry = entry.clone();
@@ -450,13 +482,22 @@ fn pushed_pack(url: &RemoteUrl, entry: &Entry, asks: bool) -> anyhow::Result<Opt
     if known.is_some() || !asks {
         return Ok(known);
     }
-    let Some(manifest) = entry.described()?.manifest else {
+    let Some(subject) = digest_of_manifest(&entry.described()?) else {
         return Ok(None);
     };
-    let subject = Content::of(manifest.as_bytes(), "").digest;
     let digest = Fetcher::at(&place()?)?.referrer(url, subject)?;
     entry.note_pack(&digest)?;
     Ok(Some(digest))
+}
+
+fn digest_of_manifest(resolved: &Resolved) -> Option<String> {
+    let text = resolved.manifest.as_deref()?;
+    Some(Content::of(text.as_bytes(), "").digest)
+}
+
+/// Whether all of an image is here, and was compared with this SHA-256.
+fn is_whole(entry: &Entry, sha256: &str) -> bool {
+    entry.about.is_complete && entry.about.sha256.as_deref() == Some(sha256)
 }
 
 /// Opens what is here of an image, and waits for what is not.

@@ -4,6 +4,8 @@
 //! 2. So does the digest of a manifest in a registry, if that manifest names a root hash.
 //! 3. Where keys are asked for, one of them must have signed what is said of the image: its name, a serial number that is not
 //!    smaller than an earlier one, and its root hash.
+//!    Where one of the keys is of cosign, and no signature by minisign decides, it must have signed the manifest, which names the root
+//!    hash, or else the digest of the whole image. It knows no serial number and no tag.
 //! 4. Else the server vouches for what it sends, if nobody on the way can change that: by https, or on this machine. By
 //!    `--insecure` also where somebody can.
 
@@ -15,10 +17,12 @@ use sha2::{Digest, Sha256};
 use crate::trusted_keys::{SignedText, TrustedKeys};
 
 /// What somebody vouches for of an image: nothing if only its server does.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
     /// The root hash that somebody vouches for.
     pub root: Option<String>,
+    /// SHA-256 of the whole image, if a key vouches for that alone: so nothing of it is read before the whole was compared.
+    pub whole: Option<String>,
     /// The serial number that a trusted key has signed.
     pub serial: Option<u64>,
 }
@@ -47,7 +51,7 @@ pub fn judge(
     if let Some(root) = root_by_digest(url, resolved) {
         return Ok(Trust {
             root: Some(root),
-            serial: None,
+            ..Trust::default()
         });
     }
     ensure!(
@@ -57,10 +61,7 @@ pub fn judge(
         shown(url.as_str()),
         shown(url.as_str())
     );
-    Ok(Trust {
-        root: None,
-        serial: None,
-    })
+    Ok(Trust::default())
 }
 
 /// The root hash that the manifest names whose digest is in the URL. What the registry says of that is not believed.
@@ -104,7 +105,7 @@ fn by_pin(url: &RemoteUrl, resolved: &Resolved, pin: &str) -> anyhow::Result<Tru
         ),
         _ => Ok(Trust {
             root: Some(pin.to_owned()),
-            serial: None,
+            ..Trust::default()
         }),
     }
 }
@@ -122,6 +123,9 @@ fn by_key(
         None => "publish it with brisk publish --key",
     };
     keys.check_any(&image)?;
+    if asks_cosign(url, resolved, keys) {
+        return by_cosign(url, resolved, keys);
+    }
     let (Some(text), Some(signature)) = (&resolved.descriptor, &resolved.signature) else {
         bail!(
             "{image}: the image is not signed: expected what is said of it and its signature in {name} and {name_of_signature}; ask the \
@@ -166,6 +170,38 @@ fn by_key(
     Ok(Trust {
         root: Some(root),
         serial: Some(signed.serial),
+        ..Trust::default()
+    })
+}
+
+/// Whether it is for cosign to vouch for the image: where a signature by minisign can be checked, that alone decides, because it has a
+/// serial number.
+pub fn asks_cosign(url: &RemoteUrl, resolved: &Resolved, keys: &TrustedKeys) -> bool {
+    let has_other = keys.has_minisign() && resolved.signature.is_some();
+    keys.has_cosign() && !has_other && url.pin().is_none() && url.registry().is_some()
+}
+
+/// What a manifest says that a key of cosign has signed.
+fn by_cosign(url: &RemoteUrl, resolved: &Resolved, keys: &TrustedKeys) -> anyhow::Result<Trust> {
+    let image = shown(url.as_str());
+    let (name, text) = url
+        .registry()
+        .zip(resolved.manifest.as_deref())
+        .with_context(|| format!("{image}: nothing is known of its manifest"))?;
+    let digest = format!("sha256:{}", digits(&Sha256::digest(text)));
+    keys.check_cosigned(&image, &name, &digest, &resolved.cosigned)?;
+    let Artifact {
+        layer, descriptor, ..
+    } = Artifact::parse(text).with_context(|| format!("{image} (its manifest): cannot use it"))?;
+    let root = match descriptor {
+        Some(text) => Descriptor::parse(&text)?.root_hash,
+        None => None,
+    };
+    let whole = layer.digest.strip_prefix("sha256:");
+    Ok(Trust {
+        whole: whole.filter(|_| root.is_none()).map(str::to_owned),
+        root,
+        serial: None,
     })
 }
 
@@ -178,7 +214,9 @@ fn found(resolved: &Resolved) -> Option<Descriptor> {
 mod tests {
     use std::fs;
     use std::io::Cursor;
+    use std::path::Path;
 
+    use brisk_remote::Cosigned;
     use minisign::KeyPair;
 
     use super::*;
@@ -232,7 +270,11 @@ mod tests {
     }
 
     fn trust(root: Option<String>, serial: Option<u64>) -> Trust {
-        Trust { root, serial }
+        Trust {
+            root,
+            serial,
+            ..Trust::default()
+        }
     }
 
     fn judged(
@@ -327,6 +369,75 @@ mod tests {
                     assert!(message.starts_with(plain), "{message}");
                     assert!(message.contains("nobody vouches"), "{message}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_of_cosign_vouches_for_what_the_manifest_names() {
+        let file = |name: &str| {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/cosign");
+            path.join(name)
+        };
+        let read = |name| fs::read_to_string(file(name)).unwrap();
+        let cosigned = Cosigned {
+            signature: read("signature"),
+            payload: read("payload.json"),
+        };
+        let resolved = |manifest: String, cosigned: &[&Cosigned]| Resolved {
+            manifest: Some(manifest),
+            cosigned: cosigned.iter().copied().cloned().collect(),
+            ..Resolved::default()
+        };
+        let trusted = TrustedKeys::named(&[file("cosign.pub")]).unwrap();
+        let manifest = read("manifest.json");
+        let root = "ec4d1ca578be824c7dee43b169d10db2f1fc177692af5c803d6a096b3696d85d";
+        let url = "oci+http://registry.example/tools/app:1";
+        let damaged = Cosigned {
+            payload: cosigned.payload.replace("null", "{}"),
+            ..cosigned.clone()
+        };
+        let by_key = Ok(trust(Some(root.to_owned()), None));
+        for (url, resolved, expected) in [
+            (
+                url,
+                resolved(manifest.clone(), &[&cosigned]),
+                by_key.clone(),
+            ),
+            (
+                url,
+                resolved(manifest.clone(), &[&damaged, &cosigned]),
+                by_key,
+            ),
+            (
+                url,
+                resolved(manifest.clone(), &[]),
+                Err("its registry has no signature by cosign of the manifest sha256:13c1d94e"),
+            ),
+            (
+                url,
+                resolved(manifest.clone(), &[&damaged]),
+                Err("the signature by cosign is of a key that is not trusted"),
+            ),
+            (
+                url,
+                resolved(manifest.replace("app:1", "app:2"), &[&cosigned]),
+                Err("cosign.pub has signed a manifest with the digest \"sha256:13c1d94e"),
+            ),
+            (
+                "oci://registry.example/tools/other:1",
+                resolved(manifest.clone(), &[&cosigned]),
+                Err("cosign.pub has signed an image in \"registry.example/tools/app\""),
+            ),
+            (
+                URL,
+                resolved(manifest, &[&cosigned]),
+                Err("the image is not signed"),
+            ),
+        ] {
+            match (judged(url, &resolved, Some(&trusted), 0, false), expected) {
+                (Err(found), Err(expected)) => assert!(found.contains(expected), "{found}"),
+                (found, expected) => assert_eq!(found, expected.map_err(str::to_owned)),
             }
         }
     }

@@ -8,18 +8,23 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use brisk_io::open_at_once;
 use brisk_launch::is_of_user_or_root;
+use brisk_remote::{Cosigned, RegistryName};
 use brisk_terminal::names::shown;
 use minisign_verify::{PublicKey, Signature};
 use rustix::process::geteuid;
 
+use crate::cosign::{CosignKey, check_payload};
 use crate::manifest::{MOST_BYTES, Manifest, manifest_beside, signature_beside};
 
 /// The keys that the administrator trusts, for all users.
 const OF_SYSTEM: &str = "/etc/brisk/trusted.d";
 
 /// Public keys, with the files that they are from.
+#[derive(Default)]
 pub struct TrustedKeys {
     keys: Vec<(PathBuf, PublicKey)>,
+    /// Those of cosign, which sign only manifests in registries.
+    of_cosign: Vec<(PathBuf, CosignKey)>,
     /// Where the keys were looked for, for messages.
     places: Vec<PathBuf>,
 }
@@ -35,11 +40,14 @@ pub struct SignedText<'a> {
 impl TrustedKeys {
     /// The keys in these files.
     pub fn named(files: &[PathBuf]) -> anyhow::Result<Self> {
-        let keys: anyhow::Result<Vec<_>> = files.iter().map(|file| read_key(file, false)).collect();
-        Ok(Self {
-            keys: keys?,
+        let mut keys = Self {
             places: files.to_vec(),
-        })
+            ..Self::default()
+        };
+        for file in files {
+            keys.read(file, false)?;
+        }
+        Ok(keys)
     }
 
     /// The keys in the files `*.pub` of `/etc/brisk/trusted.d` and of `brisk/trusted.d` in the user's configuration.
@@ -50,7 +58,7 @@ impl TrustedKeys {
     pub fn installed() -> anyhow::Result<Self> {
         let mut places = vec![PathBuf::from(OF_SYSTEM)];
         places.extend(of_user());
-        let mut keys = Vec::new();
+        let mut keys = Self::default();
         for place in &places {
             let entries = match fs::read_dir(place) {
                 Ok(entries) => entries,
@@ -66,10 +74,44 @@ impl TrustedKeys {
             files.retain(|file| file.extension().is_some_and(|end| end == "pub"));
             files.sort();
             for file in &files {
-                keys.push(read_key(file, true)?);
+                keys.read(file, true)?;
             }
         }
-        Ok(Self { keys, places })
+        Ok(Self { places, ..keys })
+    }
+
+    /// Takes the key in a file, as [`read_key`] reads it.
+    fn read(&mut self, file: &Path, installed: bool) -> anyhow::Result<()> {
+        let text = read_key(file, installed)?;
+        if CosignKey::is_one(&text) {
+            let key = CosignKey::decode(&text).with_context(|| {
+                format!(
+                    "{}: it is not a public key of cosign that brisk can use, which is one of ECDSA over P-256; cosign \
+                     generate-key-pair makes a pair of keys",
+                    shown(file)
+                )
+            })?;
+            self.of_cosign.push((file.to_owned(), key));
+            return Ok(());
+        }
+        let key = PublicKey::decode(&text).map_err(|e| {
+            anyhow::anyhow!(
+                "{}: it is not a public key of minisign ({e}); minisign -G makes a pair of keys",
+                shown(file)
+            )
+        })?;
+        self.keys.push((file.to_owned(), key));
+        Ok(())
+    }
+
+    /// Whether a key of minisign is trusted.
+    pub fn has_minisign(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// Whether a key of cosign is trusted.
+    pub fn has_cosign(&self) -> bool {
+        !self.of_cosign.is_empty()
     }
 
     /// The manifest beside the image at `path`, if one of the keys has signed it.
@@ -106,7 +148,7 @@ impl TrustedKeys {
 
     /// Checks that there is a key. `image` is what should be signed by one, for the message.
     pub fn check_any(&self, image: &str) -> anyhow::Result<()> {
-        if self.keys.is_empty() {
+        if !self.has_minisign() && !self.has_cosign() {
             bail!(
                 "{image}: no key is trusted, because there is no file *.pub in {}; put the publisher's public key there, or \
                  name it with --trust",
@@ -147,13 +189,52 @@ impl TrustedKeys {
         }
     }
 
+    /// Checks that one of the keys of cosign has signed the manifest with the digest `manifest`. `image` is its name, for messages.
+    pub fn check_cosigned(
+        &self,
+        image: &str,
+        name: &RegistryName,
+        manifest: &str,
+        cosigned: &[Cosigned],
+    ) -> anyhow::Result<()> {
+        let mut of_key = None;
+        for (signed, (file, key)) in cosigned
+            .iter()
+            .flat_map(|signed| self.of_cosign.iter().map(move |key| (signed, key)))
+        {
+            if key.has_signed(signed) {
+                match check_payload(&signed.payload, name, manifest) {
+                    Ok(()) => return Ok(()),
+                    Err(what) => of_key = Some((file, what)),
+                }
+            }
+        }
+        match of_key {
+            Some((file, what)) => bail!(
+                "{image}: the key in {} has signed {what}; ask the publisher to sign this one with cosign",
+                shown(file)
+            ),
+            None if cosigned.is_empty() => bail!(
+                "{image}: the image is not signed: its registry has no signature by cosign of the manifest {manifest}; ask the \
+                 publisher to sign it with cosign sign --key"
+            ),
+            None => bail!(
+                "{image}: the signature by cosign is of a key that is not trusted; trusted are {}; name the right key with \
+                 --trust if you trust it",
+                self.names()
+            ),
+        }
+    }
+
     fn looked_in(&self) -> String {
         let places = self.places.iter().map(|place| shown(place).to_string());
         places.collect::<Vec<_>>().join(" or ")
     }
 
     fn names(&self) -> String {
-        let files = self.keys.iter().map(|(file, _)| shown(file).to_string());
+        let minisign = self.keys.iter().map(|(file, _)| file);
+        let files = minisign.chain(self.of_cosign.iter().map(|(file, _)| file));
+        let files = files.map(|file| shown(file).to_string());
         files.collect::<Vec<_>>().join(", ")
     }
 }
@@ -168,10 +249,10 @@ fn of_user() -> Option<PathBuf> {
     Some(config?.join("brisk/trusted.d"))
 }
 
-/// The key in a file. `installed` is one that nobody has named, so that its owner counts.
+/// The text of a key in a file. `installed` is one that nobody has named, so that its owner counts.
 ///
 /// What is checked is the open file: it may be behind a symbolic link, and the path may lead elsewhere by now.
-fn read_key(file: &Path, installed: bool) -> anyhow::Result<(PathBuf, PublicKey)> {
+fn read_key(file: &Path, installed: bool) -> anyhow::Result<String> {
     let open = open_at_once(file).with_context(|| format!("cannot open {}", shown(file)))?;
     let found = open.metadata();
     let found = found.with_context(|| format!("cannot examine {}", shown(file)))?;
@@ -179,15 +260,7 @@ fn read_key(file: &Path, installed: bool) -> anyhow::Result<(PathBuf, PublicKey)
         check_owner(file, &found)?;
     }
     check_writers(file, &found)?;
-    let text =
-        read_short(open, file).with_context(|| format!("cannot read the key {}", shown(file)))?;
-    let key = PublicKey::decode(&text).map_err(|e| {
-        anyhow::anyhow!(
-            "{}: it is not a public key of minisign ({e}); minisign -G makes a pair of keys",
-            shown(file)
-        )
-    })?;
-    Ok((file.to_owned(), key))
+    read_short(open, file).with_context(|| format!("cannot read the key {}", shown(file)))
 }
 
 /// Checks that only the user and root can change what is in a directory of keys, or replace it.

@@ -52,7 +52,7 @@ pub struct VerifyArgs {
     verify: Option<VerifyBy>,
 
     /// Verifies by a signature of this public key, as --verify key does with the keys in /etc/brisk/trusted.d/*.pub and
-    /// ~/.config/brisk/trusted.d/*.pub. May be repeated.
+    /// ~/.config/brisk/trusted.d/*.pub: one of minisign, or of cosign for images in registries. May be repeated.
     #[arg(long, value_name = "KEY.pub")]
     trust: Vec<PathBuf>,
 

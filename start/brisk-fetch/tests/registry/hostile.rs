@@ -10,7 +10,7 @@ use std::thread;
 use brisk_remote::{Content, Index, Manifest, media_type};
 use data_encoding::BASE64;
 
-use super::manifest;
+use super::{Signer, manifest, payload, signatures};
 use crate::support::{Manner, Place, Server, await_that, contents, text};
 
 /// What it was asked for: method and path, and who asked.
@@ -604,4 +604,167 @@ fn an_empty_variable_names_no_file_with_credentials() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.stdout == contents("etc/text"), "{name}: {said}");
     }
+}
+
+impl Registry {
+    /// Has what cosign keeps of the manifest with this digest, and the texts that are signed.
+    fn put_signatures(&self, digest: &str, signed: &[(Content, String)]) {
+        for (layer, payload) in signed {
+            let blob = format!("/v2/app/blobs/{}", layer.digest);
+            self.put(&blob, "x", payload.as_bytes());
+        }
+        let layers = signed.iter().map(|(layer, _)| layer.clone()).collect();
+        let tag = format!("/v2/app/manifests/{}.sig", digest.replace(':', "-"));
+        self.put(&tag, "x", signatures(layers).as_bytes());
+    }
+}
+
+#[test]
+fn of_what_a_registry_has_of_cosign_only_a_right_signature_counts() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    let signer = Signer::new(&files, "cosign.pub");
+    let other = Signer::new(&files, "other.pub");
+    let digest = Content::of(manifest(&files, "app:1").as_bytes(), "").digest;
+    let of = |digest: &str| payload(&format!("{}/app", registry.host), digest);
+    let signed = |signer: &Signer, payload: String| (signer.sign(&payload), payload);
+    let right = || signed(&signer, of(&digest));
+    let foreign = |number: usize| signed(&other, of(&format!("sha256:{number:064}")));
+    let long = of(&digest).replace("null", &format!("{{\"a\":\"{}\"}}", "b".repeat(5000)));
+    let twice = of(&digest).replace(
+        "\"docker-manifest-digest\"",
+        &format!("\"docker-manifest-digest\":\"{digest}\",\"docker-manifest-digest\""),
+    );
+    let changed = (right().0, of(&digest).replace("null", "{}"));
+    let elsewhere = payload("a.example/app", &digest);
+    let all = |right: Option<(Content, String)>| (0..40).map(foreign).chain(right).collect();
+    let not_trusted = Some("of a key that is not trusted");
+    let unsigned = Some("no signature by cosign");
+    let cases: [(Vec<_>, Option<&str>); 8] = [
+        (all(Some(right())), None),
+        (
+            [right()].into_iter().chain(all(None)).collect(),
+            not_trusted,
+        ),
+        (vec![signed(&signer, long)], unsigned),
+        (vec![changed], unsigned),
+        (vec![signed(&signer, twice)], Some("duplicate field")),
+        (
+            vec![signed(&signer, of(&foreign(1).0.digest))],
+            Some("has signed a manifest with the digest"),
+        ),
+        (
+            vec![signed(&signer, elsewhere)],
+            Some("has signed an image in \"a.example/app\""),
+        ),
+        (vec![right(), foreign(1)], None),
+    ];
+    for (number, (signed, expected)) in cases.into_iter().enumerate() {
+        registry.put_signatures(&digest, &signed);
+        let before = registry.asked().len();
+        let place = Place::new();
+        let verb = [
+            "cat",
+            &registry.url(),
+            "etc/text",
+            "--trust",
+            &signer.public,
+        ];
+        match expected {
+            None => assert!(place.done(&verb) == contents("etc/text"), "{number}"),
+            Some(expected) => {
+                let message = place.fails(&verb);
+                assert!(message.contains(expected), "{number}: {message}");
+            }
+        }
+        let asked = registry.asked().split_off(before);
+        let is_payload = |request: &str| {
+            let digests = signed.iter().map(|(layer, _)| &*layer.digest);
+            digests.into_iter().any(|digest| request.ends_with(digest))
+        };
+        let payloads = asked.iter().filter(|(request, _)| is_payload(request));
+        assert!(payloads.count() <= 16, "{number}: {asked:?}");
+    }
+    // What is no manifest.
+    let tag = format!("/v2/app/manifests/{}.sig", digest.replace(':', "-"));
+    registry.put(&tag, "x", b"<html>");
+    let verb = [
+        "cat",
+        &registry.url(),
+        "etc/text",
+        "--trust",
+        &signer.public,
+    ];
+    let message = Place::new().fails(&verb);
+    assert!(
+        message.contains("it is no manifest that brisk can read"),
+        "{message}"
+    );
+    // Without a tag, the list of the registry says where they are.
+    registry.put_signatures(&digest, &[right()]);
+    let mut files = registry.shared.files.lock().expect("alive");
+    let (kind, bytes) = files.remove(&tag).expect("put");
+    drop(files);
+    let mut found = Content::of(&bytes, media_type::MANIFEST);
+    registry.put(
+        &format!("/v2/app/manifests/{}", found.digest),
+        &kind,
+        &bytes,
+    );
+    found.artifact_type = Some(media_type::COSIGN.into());
+    let list = format!("/v2/app/referrers/{digest}");
+    registry.put(
+        &list,
+        media_type::INDEX,
+        Index::of(found).to_text().as_bytes(),
+    );
+    assert!(Place::new().done(&verb) == contents("etc/text"));
+}
+
+/// Only the digest of the whole is signed.
+#[test]
+fn an_image_without_a_root_hash_is_read_when_all_of_it_was_compared() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    let signer = Signer::new(&files, "cosign.pub");
+    let mut image = fs::read(files.path("www/app.img")).expect("published");
+    let layer = Content::of(&image, media_type::SYLABS_LAYER);
+    let blob = format!("/v2/app/blobs/{}", layer.digest);
+    let text = Manifest::of(Content::of(b"{}", media_type::CONFIG), layer).to_text();
+    registry.put("/v2/app/manifests/1", "x", text.as_bytes());
+    let digest = Content::of(text.as_bytes(), "").digest;
+    let payload = payload("", &digest);
+    registry.put_signatures(&digest, &[(signer.sign(&payload), payload)]);
+    let place = Place::new();
+    let url = registry.url();
+    let verb = [
+        "cat",
+        &url,
+        "etc/text",
+        "--trust",
+        &signer.public,
+        "--background",
+        "never",
+    ];
+    // Without the key, a part of it is enough.
+    place.done(&["cat", &url, "etc/text", "--background", "never"]);
+    assert!(!crate::is_whole(&place));
+    assert!(place.done(&verb) == contents("etc/text"));
+    assert!(crate::is_whole(&place));
+    assert!(place.done(&verb) == contents("etc/text"));
+    // A byte that no reader of the file looks at.
+    *image.last_mut().expect("bytes") ^= 1;
+    registry.put(&blob, "x", &image);
+    let place = Place::new();
+    assert!(place.done(&verb[..3]) == contents("etc/text"));
+    let said = place.output(&verb);
+    let message = String::from_utf8_lossy(&said.stderr);
+    assert!(
+        !said.status.success() && said.stdout.is_empty(),
+        "{message}"
+    );
+    assert!(
+        message.contains("the whole image has the SHA-256"),
+        "{message}"
+    );
 }

@@ -8,7 +8,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use brisk_remote::{Artifact, Descriptor};
+use brisk_remote::{Artifact, Content, Descriptor, Manifest, media_type};
+use data_encoding::BASE64;
+use rcgen::{KeyPair, SigningKey};
 
 use crate::support::{Place, await_that, text};
 
@@ -98,6 +100,53 @@ fn pushed(place: &Place, image: &str, url: &str) -> String {
     let printed = String::from_utf8(printed).expect("text");
     let url = printed.trim().strip_prefix("brisk run ");
     url.expect("a command").to_owned()
+}
+
+/// Who signs as cosign does, by a key of ECDSA over P-256.
+struct Signer {
+    key: KeyPair,
+    /// The file of the public key.
+    public: String,
+}
+
+impl Signer {
+    fn new(place: &Place, name: &str) -> Self {
+        let key = KeyPair::generate().expect("random numbers");
+        let path = place.path(name);
+        fs::write(&path, key.public_key_pem()).expect("room");
+        Self {
+            key,
+            public: text(&path),
+        }
+    }
+
+    /// The layer that has a signature of `payload`.
+    fn sign(&self, payload: &str) -> Content {
+        let signature = self.key.sign(payload.as_bytes()).expect("a signature");
+        let mut layer = Content::of(payload.as_bytes(), media_type::COSIGN_LAYER);
+        layer.annotations.insert(
+            "dev.cosignproject.cosign/signature".into(),
+            BASE64.encode(&signature),
+        );
+        layer
+    }
+}
+
+/// What cosign signs of a manifest with this digest.
+fn payload(repository: &str, digest: &str) -> String {
+    format!(
+        "{{\"critical\":{{\"identity\":{{\"docker-reference\":\"{repository}\"}},\"image\":{{\"docker-manifest-digest\":\"{digest}\"}},\
+         \"type\":\"cosign container image signature\"}},\"optional\":null}}"
+    )
+}
+
+/// The manifest in which cosign keeps signatures.
+fn signatures(layers: Vec<Content>) -> String {
+    let config = Content::of(b"{}", media_type::CONFIG);
+    let first = layers.first().expect("one").clone();
+    let mut manifest = Manifest::of(config, first);
+    manifest.layers = layers;
+    manifest.to_text()
 }
 
 /// The manifest of `www/app.img`, under this name.

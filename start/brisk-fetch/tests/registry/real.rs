@@ -11,8 +11,8 @@ use data_encoding::BASE64;
 use minisign::KeyPair;
 use serde_json::Value;
 
-use super::{Registry, packed, pushed};
-use crate::support::{Place, await_that, contents, text};
+use super::{Registry, Signer, packed, payload, pushed, signatures};
+use crate::support::{Place, await_that, contents, files, text};
 
 #[test]
 fn an_image_is_pushed_and_starts_from_a_registry_and_later_without_it() {
@@ -260,6 +260,79 @@ fn a_trusted_key_vouches_for_what_was_pushed_under_this_tag() {
     );
 }
 
+/// The tag says nothing of that, and neither does a serial number.
+#[test]
+fn a_key_of_cosign_vouches_for_each_manifest_that_it_has_signed() {
+    let place = Place::new();
+    let mut registry = Registry::start(&place, false);
+    let (image, url) = (packed(&place), registry.url("tools/app:1"));
+    let first = pushed(&place, &image, &url);
+    let signer = Signer::new(&place, "cosign.pub");
+    let other = Signer::new(&place, "other.pub");
+    let cat = |url: &str, more: &[&str]| {
+        let verb = ["cat", url, "etc/text", "--trust", &signer.public];
+        place.output(&[&verb, more].concat())
+    };
+    let message = |url: &str, more: &[&str]| {
+        let said = cat(url, more);
+        assert!(!said.status.success() && said.stdout.is_empty());
+        String::from_utf8_lossy(&said.stderr).into_owned()
+    };
+    let sign = |url: &str| {
+        let (_, digest) = url.split_once('@').expect("a digest");
+        let payload = payload(&format!("{}/tools/app", registry.host), digest);
+        let layer = signer.sign(&payload);
+        let layout = place.path("signed");
+        let blobs = layout.join("blobs/sha256");
+        fs::create_dir_all(&blobs).expect("room");
+        let config = Content::of(b"{}", "").digest;
+        fs::write(blobs.join(&config["sha256:".len()..]), "{}").expect("room");
+        fs::write(blobs.join(&layer.digest["sha256:".len()..]), payload).expect("room");
+        let tag = format!("tools/app:{}.sig", digest.replace(':', "-"));
+        copy(&layout, &signatures(vec![layer]), &registry.url(&tag));
+    };
+    let unsigned = "its registry has no signature by cosign of the manifest";
+    assert!(message(&url, &[]).contains(unsigned));
+    sign(&first);
+    // What is here was read without a key.
+    assert!(place.done(&["cat", &url, "data/1"]) == contents("data/1"));
+    for url in [&url, &first] {
+        assert!(cat(url, &[]).stdout == contents("etc/text"), "{url}");
+    }
+    let verb = ["cat", &url, "etc/text", "--trust", &other.public];
+    let said = place.fails(&verb);
+    assert!(said.contains("of a key that is not trusted"), "{said}");
+    assert!(!said.contains("brisk starts the image"), "{said}");
+    // A newer image counts when it is signed, too, and an older one goes on counting.
+    fs::write(place.path("tree/etc/text"), "later").expect("room");
+    let later = text(&place.path("later.img"));
+    place.done(&["pack", &text(&place.path("tree")), "-o", &later, "-q"]);
+    let second = pushed(&place, &later, &url);
+    assert!(message(&url, &["--refresh"]).contains(unsigned));
+    assert!(cat(&url, &[]).stdout == contents("etc/text"));
+    sign(&second);
+    assert!(cat(&url, &["--refresh"]).stdout == b"later");
+    let digest = |url: &str| url.rsplit_once('@').expect("a digest").1.to_owned();
+    let back = Command::new("skopeo")
+        .args(["copy", "-q", "--preserve-digests"])
+        .args(["--src-tls-verify=false", "--dest-tls-verify=false"])
+        .arg(format!(
+            "docker://{}/tools/app@{}",
+            registry.host,
+            digest(&first)
+        ))
+        .arg(url.replace("oci://", "docker://"))
+        .status();
+    assert!(back.expect("skopeo is installed").success());
+    assert!(cat(&url, &["--refresh"]).stdout == contents("etc/text"));
+    // What was signed is known without the registry.
+    place.done(&["remote", "fetch", &url, "-q", "--trust", &signer.public]);
+    let status = place.done(&["remote", "status", &url, "--json"]);
+    assert!(String::from_utf8_lossy(&status).contains("\"vouched_by\": \"root_hash\""));
+    registry.end();
+    assert!(cat(&url, &[]).stdout == contents("etc/text"));
+}
+
 /// Programs other than brisk have put them there.
 #[test]
 fn credentials_are_where_other_programs_put_them_and_stay_there() {
@@ -375,7 +448,17 @@ fn container(place: &Place, registry: &Registry, name: &str) -> String {
         serde_json::to_string(&config).expect("JSON"),
         serde_json::to_string(&layers).expect("JSON")
     );
-    let content = put(manifest.as_bytes(), media_type::MANIFEST);
+    copy(&layout, &manifest, &registry.url(name));
+    manifest
+}
+
+/// Puts a manifest, whose blobs are in the layout, into a registry.
+fn copy(layout: &Path, manifest: &str, url: &str) {
+    let content = Content::of(manifest.as_bytes(), media_type::MANIFEST);
+    let path = layout
+        .join("blobs/sha256")
+        .join(&content.digest["sha256:".len()..]);
+    fs::write(path, manifest).expect("room");
     fs::write(layout.join("index.json"), Index::of(content).to_text()).expect("room");
     fs::write(
         layout.join("oci-layout"),
@@ -389,11 +472,10 @@ fn container(place: &Place, registry: &Registry, name: &str) -> String {
             "--preserve-digests",
             "--dest-tls-verify=false",
         ])
-        .arg(format!("oci:{}", text(&layout)))
-        .arg(registry.url(name).replace("oci://", "docker://"))
+        .arg(format!("oci:{}", text(layout)))
+        .arg(url.replace("oci://", "docker://"))
         .status();
     assert!(copied.expect("skopeo is installed").success());
-    manifest
 }
 
 #[test]
