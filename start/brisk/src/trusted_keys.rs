@@ -215,8 +215,9 @@ impl TrustedKeys {
                 shown(file)
             ),
             None if cosigned.is_empty() => bail!(
-                "{image}: the image is not signed: its registry has no signature by cosign of the manifest {manifest}; ask the \
-                 publisher to sign it with cosign sign --key"
+                "{image}: the image is not signed: its registry has no signature by cosign of the manifest {manifest}, and a \
+                 bundle of cosign 3 is none; ask the publisher to sign it with cosign sign --key, and with cosign 3 to add \
+                 --new-bundle-format=false"
             ),
             None => bail!(
                 "{image}: the signature by cosign is of a key that is not trusted; trusted are {}; name the right key with \
