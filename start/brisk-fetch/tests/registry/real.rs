@@ -12,7 +12,7 @@ use minisign::KeyPair;
 use serde_json::Value;
 
 use super::{Registry, Signer, packed, payload, pushed, signatures};
-use crate::support::{Place, await_that, contents, files, text};
+use crate::support::{Place, await_that, contents, text};
 
 #[test]
 fn an_image_is_pushed_and_starts_from_a_registry_and_later_without_it() {
