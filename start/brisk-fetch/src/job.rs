@@ -164,6 +164,11 @@ impl Job {
         let name = name_of(ask).map_err(Refusal::Never)?;
         match ask {
             Ask::Push(upload) => self.push(&name, upload).await,
+            Ask::PushIndex { text, .. } => {
+                self.push_manifest(&name, name.reference(), media_type::INDEX, text)
+                    .await?;
+                Ok(Content::of(text.as_bytes(), "").digest)
+            }
             Ask::Pull(download) => self.pull(&name, download).await,
             _ => Err(Refusal::Never("this is no job".into())),
         }
@@ -425,7 +430,10 @@ impl Job {
 }
 
 fn name_of(ask: &Ask) -> Result<RegistryName, String> {
-    let (Ask::Push(Upload { url, .. }) | Ask::Pull(Download { url, .. })) = ask else {
+    let (Ask::Push(Upload { url, .. })
+    | Ask::PushIndex { url, .. }
+    | Ask::Pull(Download { url, .. })) = ask
+    else {
         return Err("this is no job".into());
     };
     let parsed = RemoteUrl::parse(url).map_err(|e| reasons(&e))?;

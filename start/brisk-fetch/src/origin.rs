@@ -302,10 +302,11 @@ impl Origin {
             text,
             digest,
             stale,
+            index: None,
         })
     }
 
-    /// The same, and if it is a list, the manifest in it for a platform.
+    /// The same, and if it is a list, the manifest in it for a platform that the name chooses.
     ///
     /// # Errors
     ///
@@ -319,13 +320,23 @@ impl Origin {
     ) -> Result<Manifested, Refusal> {
         let found = self.manifest(name, name.reference(), refresh, most).await?;
         let Some(index) = Index::parse(&found.text) else {
-            return Ok(found);
+            return match &name.choice().variant {
+                None => Ok(found),
+                Some(variant) => Err(Refusal::Never(format!(
+                    "there is one image under this name, and no variant {variant}; leave out the variant"
+                ))),
+            };
         };
-        let chosen = index.choose(platform);
+        let chosen = index.choose(platform, name.choice());
         let chosen = chosen.map_err(|e| Refusal::Never(reasons(&e)))?;
         let manifest = self.manifest(name, &chosen.digest, false, most).await?;
+        if Index::parse(&manifest.text).is_some() {
+            let why = "the list of manifests leads to another list, and brisk reads only the first";
+            return Err(Refusal::Never(why.into()));
+        }
         Ok(Manifested {
             stale: found.stale,
+            index: Some(found.text),
             ..manifest
         })
     }
@@ -385,6 +396,8 @@ pub struct Manifested {
     pub digest: String,
     /// Why the registry was not asked, if it was not.
     pub stale: Option<String>,
+    /// The list that has led to it.
+    pub index: Option<String>,
 }
 
 /// The most bytes of a list of what is said of a manifest.

@@ -264,7 +264,9 @@ impl Server {
                 let found = several(|| self.origin.cosigned(&name, &subject)).await?;
                 Ok(Served::Told(Tell::Cosigned(found)))
             }
-            Ask::Push(_) | Ask::Pull(_) => Err("a fetcher does no jobs".to_owned().into()),
+            Ask::Push(_) | Ask::PushIndex { .. } | Ask::Pull(_) => {
+                Err("a fetcher does no jobs".to_owned().into())
+            }
             Ask::Want { .. } | Ask::Renew { .. } => Ok(Served::Nothing),
         }
     }
@@ -314,7 +316,9 @@ impl Server {
             self.origin
                 .manifest_for(name, &here, refresh, MOST_MANIFEST)
         };
-        let Manifested { text, stale, .. } = several(ask).await?;
+        let Manifested {
+            text, stale, index, ..
+        } = several(ask).await?;
         let artifact = Artifact::parse(&text);
         let artifact = artifact.map_err(|e| Refusal::Never(reasons(&e)))?;
         Ok(Resolved {
@@ -322,6 +326,7 @@ impl Server {
             signature: artifact.signature,
             stale,
             manifest: Some(text),
+            index: index.filter(|_| name.digest().is_some()),
             realm: self.origin.logins.realm(name),
             ..Resolved::default()
         })

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::choice::Choice;
 use crate::descriptor::Descriptor;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hex::digits;
@@ -72,6 +73,13 @@ const LATER: [&str; 5] = [
 
 /// The annotation with the signature.
 const SIGNATURE: &str = "minisig";
+
+/// The annotations of a manifest in a list, and of its layer, with what it is called there and with its codec.
+const VARIANT: &str = "variant";
+const CODEC: &str = "codec";
+
+/// How many images of a list a message names.
+const NAMED: usize = 20;
 
 /// Other manifests than these are never of this version.
 const SCHEMA: u8 = 2;
@@ -150,6 +158,8 @@ pub struct Artifact {
     pub descriptor: Option<String>,
     /// Its signature.
     pub signature: Option<String>,
+    /// What it is called in a list of several images.
+    pub variant: Option<String>,
 }
 
 impl Artifact {
@@ -187,6 +197,7 @@ impl Artifact {
         let signature = layer.annotations.get(&format!("{PREFIX}{SIGNATURE}"));
         Ok(Self {
             signature: signature.filter(|_| descriptor.is_some()).cloned(),
+            variant: layer.variant().map(str::to_owned),
             layer: layer.clone(),
             descriptor,
         })
@@ -283,6 +294,11 @@ impl Index {
         }
     }
 
+    /// Whether it has this manifest.
+    pub fn has(&self, digest: &str) -> bool {
+        self.manifests.iter().any(|found| found.digest == digest)
+    }
+
     /// A list of no manifest.
     pub fn of_none() -> Self {
         Self {
@@ -310,13 +326,15 @@ impl Index {
         self.manifests.iter().rfind(is_it)
     }
 
-    /// The manifest for a platform: one that names it, or else one that names none.
+    /// The manifest for a platform, of those that `choice` takes: one that names the platform, or else one that names none. Of several,
+    /// the first.
     ///
     /// # Errors
     ///
-    /// `Format`: which platforms there are.
-    pub fn choose(&self, platform: &Platform) -> Result<&Content> {
-        let all = || self.manifests.iter();
+    /// `Format`: which there are.
+    pub fn choose(&self, platform: &Platform, choice: &Choice) -> Result<&Content> {
+        let fits = |found: &&Content| choice.takes(found.variant(), found.codec());
+        let all = || self.manifests.iter().filter(fits);
         let exact = all().find(|found| found.platform.as_ref() == Some(platform));
         let near = || {
             all().find(|found| {
@@ -326,19 +344,61 @@ impl Index {
         };
         let any = || all().find(|found| found.platform.is_none());
         exact.or_else(near).or_else(any).ok_or_else(|| {
-            let there: Vec<_> = all()
-                .filter_map(|found| Some(found.platform.as_ref()?.to_string()))
-                .collect();
-            let why = format!(
-                "there is none for {platform}, only for {}",
-                there.join(", ")
-            );
+            let wanted = described_variant(platform, &choice.to_string());
+            let there = self.manifests.iter().filter_map(|found| {
+                let of =
+                    |what: &str, value: Option<&str>| value.map(|value| format!("{what}={value}"));
+                let (variant, codec) = (of(VARIANT, found.variant()), of(CODEC, found.codec()));
+                let parts: Vec<_> = variant.into_iter().chain(codec).collect();
+                Some(described_variant(
+                    found.platform.as_ref()?,
+                    &parts.join(","),
+                ))
+            });
+            let mut there: Vec<_> = there.collect();
+            let more = there.len().saturating_sub(NAMED);
+            there.truncate(NAMED);
+            if more > 0 {
+                there.push(format!("and {more} more"));
+            }
+            let why = format!("there is none for {wanted}, only for {}", there.join(", "));
             Error::new(ErrorKind::Format, why.escape_debug().to_string())
         })
     }
 }
 
+/// A platform, and what more is said of an image, for people.
+fn described_variant(platform: &Platform, more: &str) -> String {
+    match more {
+        "" => platform.to_string(),
+        more => format!("{platform} ({more})"),
+    }
+}
+
 impl Content {
+    /// What it is called in a list of several images.
+    pub fn variant(&self) -> Option<&str> {
+        self.said(VARIANT)
+    }
+
+    /// The codec of the image, or `none`.
+    pub fn codec(&self) -> Option<&str> {
+        self.said(CODEC)
+    }
+
+    /// Says what it is called in a list of several images, and its codec.
+    pub fn set_variant(&mut self, variant: &str, codec: &str) {
+        for (what, value) in [(VARIANT, variant), (CODEC, codec)] {
+            let what = format!("{PREFIX}{what}");
+            self.annotations.insert(what, value.to_owned());
+        }
+    }
+
+    fn said(&self, what: &str) -> Option<&str> {
+        let value = self.annotations.get(&format!("{PREFIX}{what}"));
+        value.map(String::as_str)
+    }
+
     /// What a manifest says of a file of this length and SHA-256. `title` is its name as a file.
     pub fn of_file(size: u64, sha256: &str, media_type: &str, title: &str) -> Self {
         Self {
@@ -377,6 +437,35 @@ impl Platform {
             "loongarch64" => "loong64",
             other => other,
         };
+        Self::linux(architecture)
+    }
+
+    /// That for which a program was built, of which `start` has at least the first 20 bytes. None if they are not of an ELF file, or of
+    /// another architecture than these.
+    pub fn of_elf(start: &[u8]) -> Option<Self> {
+        // Section "ELF Header" of the System V ABI: EI_CLASS, EI_DATA and e_machine.
+        let [0x7f, b'E', b'L', b'F', class, data, ..] = *start else {
+            return None;
+        };
+        let machine: [u8; 2] = start.get(18..20)?.try_into().ok()?;
+        let machine = match data {
+            1 => u16::from_le_bytes(machine),
+            2 => u16::from_be_bytes(machine),
+            _ => return None,
+        };
+        match (machine, class, data) {
+            (62, 2, 1) => Some("amd64"),
+            (183, 2, 1) => Some("arm64"),
+            (3, 1, 1) => Some("386"),
+            (40, 1, 1) => Some("arm"),
+            (243, 2, 1) => Some("riscv64"),
+            (22, 2, 2) => Some("s390x"),
+            _ => None,
+        }
+        .map(Self::linux)
+    }
+
+    fn linux(architecture: &str) -> Self {
         Self {
             architecture: architecture.into(),
             os: "linux".into(),
@@ -562,7 +651,9 @@ mod tests {
         index.manifests = names.into_iter().map(of).collect();
         let chosen = |index: &Index, name: &str| {
             let platform = name.parse().expect("one");
-            let found = index.choose(&platform).map_err(|e| e.to_string())?;
+            let found = index
+                .choose(&platform, &Choice::default())
+                .map_err(|e| e.to_string())?;
             Ok::<_, String>(found.platform.as_ref().map(ToString::to_string))
         };
         for (wanted, found) in [
@@ -597,5 +688,114 @@ mod tests {
         for text in ["linux", "linux/", "/amd64", "linux/arm/", "a/b/c/d", ""] {
             assert!(text.parse::<Platform>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_variant_is_chosen_by_what_is_asked_and_what_can_be_read() {
+        let of = |(number, (platform, variant, codec)): (usize, (&str, &str, &str))| {
+            let mut found =
+                Content::of(&[u8::try_from(number).expect("few")], media_type::MANIFEST);
+            found.platform = platform.parse().ok();
+            if !variant.is_empty() {
+                found.set_variant(variant, codec);
+            }
+            found
+        };
+        let offered = [
+            ("unknown/unknown", "", ""),
+            ("linux/amd64", "small", "xz"),
+            ("linux/amd64", "zstd", "zstd"),
+            ("linux/arm64", "zstd", "zstd"),
+            ("linux/amd64", "zstd", "lz4"),
+            ("linux/amd64", "raw", "none"),
+            ("linux/riscv64", "", ""),
+        ];
+        let index = Index {
+            manifests: offered.into_iter().enumerate().map(of).collect(),
+            ..Index::of_none()
+        };
+        let there = "linux/amd64 (variant=small,codec=xz), linux/amd64 (variant=zstd,codec=zstd), \
+                     linux/arm64 (variant=zstd,codec=zstd), linux/amd64 (variant=zstd,codec=lz4), \
+                     linux/amd64 (variant=raw,codec=none), linux/riscv64";
+        for (platform, choice, found) in [
+            // The first is what its publisher wants.
+            ("linux/amd64", "", Ok(1)),
+            ("linux/arm64", "", Ok(3)),
+            ("linux/arm64/v8", "variant=zstd", Ok(3)),
+            // Of the same name, too.
+            ("linux/amd64", "variant=zstd", Ok(2)),
+            ("linux/amd64", "variant=zstd,codecs=lz4", Ok(4)),
+            ("linux/amd64", "codecs=gzip+zstd", Ok(2)),
+            ("linux/amd64", "codecs=gzip+none", Ok(5)),
+            // Of a codec that is not known, the mount says more.
+            ("linux/riscv64", "codecs=gzip", Ok(6)),
+            (
+                "linux/riscv64",
+                "variant=zstd",
+                Err("linux/riscv64 (variant=zstd)"),
+            ),
+            (
+                "linux/arm64",
+                "variant=small",
+                Err("linux/arm64 (variant=small)"),
+            ),
+            (
+                "linux/arm64",
+                "codecs=gzip",
+                Err("linux/arm64 (codecs=gzip)"),
+            ),
+        ] {
+            let asked = platform.parse().expect("one");
+            let choice = Choice::parse(choice).expect("one");
+            let chosen = index.choose(&asked, &choice).map_err(|e| e.to_string());
+            let wanted = match found {
+                Ok(number) => Ok(&index.manifests[number]),
+                Err(wanted) => Err(format!(
+                    "there is none for {wanted}, only for unknown/unknown, {there}"
+                )),
+            };
+            assert_eq!(chosen, wanted, "{platform} {choice}");
+        }
+    }
+
+    #[test]
+    fn a_message_names_some_of_thousands() {
+        let mut one = Content::of(b"", media_type::MANIFEST);
+        one.platform = "linux/amd64".parse().ok();
+        let index = Index {
+            manifests: vec![one; 5000],
+            ..Index::of_none()
+        };
+        let asked = "linux/arm64".parse().expect("one");
+        let why = index.choose(&asked, &Choice::default()).expect_err("none");
+        let why = why.to_string();
+        assert!(why.ends_with("linux/amd64, and 4980 more"), "{why}");
+        assert!(why.len() < 500, "{why}");
+    }
+
+    #[test]
+    fn a_program_says_what_it_was_built_for() {
+        let elf = |class: u8, data: u8, machine: [u8; 2]| {
+            let mut start = [0; 20];
+            start[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, data]);
+            start[18..].copy_from_slice(&machine);
+            Platform::of_elf(&start).map(|found| found.to_string())
+        };
+        for (start, found) in [
+            ((2, 1, [62, 0]), Some("linux/amd64")),
+            ((2, 1, [183, 0]), Some("linux/arm64")),
+            ((1, 1, [3, 0]), Some("linux/386")),
+            ((1, 1, [40, 0]), Some("linux/arm")),
+            ((2, 1, [243, 0]), Some("linux/riscv64")),
+            ((2, 2, [0, 22]), Some("linux/s390x")),
+            ((1, 1, [62, 0]), None),
+            ((2, 9, [62, 0]), None),
+        ] {
+            assert_eq!(elf(start.0, start.1, start.2).as_deref(), found);
+        }
+        let own = std::fs::read("/proc/self/exe").expect("it runs");
+        assert_eq!(Platform::of_elf(&own), Some(Platform::here()));
+        assert_eq!(Platform::of_elf(b"#!/bin/sh"), None);
+        assert_eq!(Platform::of_elf(b"\x7fELF\x02\x01"), None);
     }
 }

@@ -9,7 +9,7 @@
 //! remote/images/KEY/image  the bytes that have arrived, in a sparse file
 //! remote/images/KEY/map    which of them have: a bit for each 4096 bytes. Gone when all have. Without a root hash, checksums follow
 //! remote/images/KEY/about  where they come from, and what that has cost (JSON)
-//! remote/images/KEY/remote, remote.minisig, manifest   what its publisher says of it
+//! remote/images/KEY/remote, remote.minisig, manifest, index   what its publisher says of it
 //! remote/images/KEY/cosign what cosign has signed of the manifest, if that was asked for (JSON)
 //! remote/images/KEY/pack   the digest of the manifest of a hot pack for it, in its registry
 //! ```
@@ -411,6 +411,7 @@ impl Entry {
             "remote.minisig",
             "manifest",
             "cosign",
+            "index",
             "pack",
             "image",
         ] {
@@ -448,6 +449,7 @@ impl Entry {
             signature: read("remote.minisig")?,
             manifest: read("manifest")?,
             cosigned: read_json(&self.path.join("cosign"))?.unwrap_or_default(),
+            index: read("index")?,
             ..Resolved::default()
         })
     }
@@ -462,6 +464,7 @@ impl Entry {
             ("remote", &resolved.descriptor),
             ("remote.minisig", &resolved.signature),
             ("manifest", &resolved.manifest),
+            ("index", &resolved.index),
         ] {
             if let Some(text) = text {
                 write_whole(&self.path.join(name), text.as_bytes())?;

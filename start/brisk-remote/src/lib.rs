@@ -47,6 +47,7 @@ struct Readme;
 mod arriving;
 mod artifact;
 mod cache;
+mod choice;
 mod descriptor;
 mod error;
 mod fetcher;
@@ -65,6 +66,7 @@ pub use artifact::{
     Artifact, Content, EMPTY_CONFIG, Index, MOST_MANIFEST, Manifest, Platform, media_type,
 };
 pub use cache::{About, Counts, Entry, RemoteCache, key_of_root, key_of_url, now, open_own};
+pub use choice::Choice;
 pub use descriptor::{Descriptor, MOST_DESCRIPTOR};
 pub use error::{Error, ErrorKind, Result};
 pub use fetcher::{Fetcher, FetcherPlace, Lines, Login, SOCKET, attach, connect};
@@ -76,7 +78,7 @@ pub use protocol::{
     Ask, Background, Cosigned, Credential, Download, MOST_LINE, OpenOptions, Opened, Resolved,
     Tell, Upload, WAIT, parse_line, write_line,
 };
-pub use registry_name::{RegistryName, is_sha256};
+pub use registry_name::{RegistryName, is_sha256, is_tag};
 pub use remote_url::RemoteUrl;
 pub use schedule::{Class, Request, Schedule};
 pub use waiting_image::WaitingImage;

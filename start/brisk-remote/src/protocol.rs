@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::Class;
 
-/// The longest line. A descriptor and its signature fit into a small part of it.
-pub const MOST_LINE: usize = 64 << 10;
+/// The longest line. A manifest and a list of manifests fit into it, as JSON writes them, and so does what they say.
+pub const MOST_LINE: usize = 256 << 10;
 
 /// When to fetch what nobody has asked for yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +63,9 @@ pub struct Resolved {
     /// The manifest in a registry, as it was sent. What else is said here is in it.
     #[serde(default)]
     pub manifest: Option<String>,
+    /// The list of manifests that leads to it, as it was sent, if the URL has the digest of that.
+    #[serde(default)]
+    pub index: Option<String>,
     /// The host that gives tokens for the registry, if that is another one.
     #[serde(default)]
     pub realm: Option<String>,
@@ -207,6 +210,13 @@ pub enum Ask {
     },
     /// Sends a file to a registry. Only [`Job`](crate::Job) asks this.
     Push(Upload),
+    /// Sends a list of manifests that the registry has. Only [`Job`](crate::Job) asks this.
+    PushIndex {
+        /// The name in the registry.
+        url: String,
+        /// The text of the list.
+        text: String,
+    },
     /// Fetches a container image. Only [`Job`](crate::Job) asks this.
     Pull(Download),
     /// Is the image of this URL still the newest? Nobody waits for the answer.

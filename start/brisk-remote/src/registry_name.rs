@@ -1,5 +1,6 @@
 use std::fmt;
 
+use crate::choice::Choice;
 use crate::hex::is_digest;
 use crate::remote_url::is_loopback;
 
@@ -7,7 +8,7 @@ use crate::remote_url::is_loopback;
 const MOST_NAME: usize = 255;
 const MOST_TAG: usize = 128;
 
-/// What an image is called in a registry: `oci://HOST[:PORT]/NAME[:TAG|@sha256:DIGEST]`.
+/// What an image is called in a registry: `oci://HOST[:PORT]/NAME[:TAG|@sha256:DIGEST][#CHOICE]`.
 ///
 /// 1. `name` has parts of lower case letters, digits and any of `. _ -`, with `/` between them.
 /// 2. `reference` is a tag, or `sha256:` and 64 digits.
@@ -21,6 +22,8 @@ pub struct RegistryName {
     host: String,
     name: String,
     reference: String,
+    /// Which image, if there are several under this name.
+    choice: Choice,
 }
 
 impl RegistryName {
@@ -30,6 +33,10 @@ impl RegistryName {
     ///
     /// What is wrong, and what is allowed.
     pub(crate) fn parse(scheme: &str, rest: &str) -> Result<Self, String> {
+        let (rest, choice) = match rest.split_once('#') {
+            Some((rest, choice)) => (rest, Choice::parse(choice)?),
+            None => (rest, Choice::default()),
+        };
         let Some((host, path)) = rest.split_once('/') else {
             return Err("expected a name behind the host, such as oci://HOST/NAME:TAG".into());
         };
@@ -73,6 +80,7 @@ impl RegistryName {
             host: host.to_owned(),
             name,
             reference: digest.unwrap_or(tag).to_owned(),
+            choice,
         })
     }
 
@@ -89,6 +97,19 @@ impl RegistryName {
     /// The tag or the digest.
     pub fn reference(&self) -> &str {
         &self.reference
+    }
+
+    /// Which image is wanted, if there are several under this name.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// The same name, and which image is wanted. What `choice` leaves open stays.
+    pub(crate) fn choosing(&self, choice: &Choice) -> Self {
+        Self {
+            choice: self.choice.with(choice),
+            ..self.clone()
+        }
     }
 
     /// The digest, with `sha256:`, if it has one in place of a tag.
@@ -154,7 +175,11 @@ impl RegistryName {
 impl fmt::Display for RegistryName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = if self.digest().is_some() { '@' } else { ':' };
-        write!(f, "{}{mark}{}", self.repository(), self.reference)
+        write!(f, "{}{mark}{}", self.repository(), self.reference)?;
+        match self.choice == Choice::default() {
+            true => Ok(()),
+            false => write!(f, "#{}", self.choice),
+        }
     }
 }
 
@@ -177,7 +202,8 @@ fn is_part(part: &str) -> bool {
         && part.bytes().all(|b| is_plain(b) || b"._-".contains(&b))
 }
 
-fn is_tag(tag: &str) -> bool {
+/// Whether it could be a tag.
+pub fn is_tag(tag: &str) -> bool {
     let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     (1..=MOST_TAG).contains(&tag.len())
         && tag.bytes().next().is_some_and(is_word)
@@ -216,6 +242,11 @@ mod tests {
                 "oci+http://a.example/app:1",
                 "oci+http://a.example/app:1",
                 "http://a.example",
+            ),
+            (
+                "oci://a.example/app#codecs=xz+gzip,variant=small",
+                "oci://a.example/app:latest#variant=small,codecs=gzip+xz",
+                "https://a.example",
             ),
             (
                 "oci://docker.io/app:1",
@@ -267,6 +298,10 @@ mod tests {
             "a.example/x:.a",
             "a.example/x@sha256:12",
             "a.example/x@sha512:12",
+            "a.example/x#variant=",
+            "a.example/x#variant=a/b",
+            "a.example/x#codecs=gzip++xz",
+            "a.example/x#size=1",
         ] {
             let found = RemoteUrl::parse(&format!("oci://{name}"));
             assert!(found.is_err(), "{name}");

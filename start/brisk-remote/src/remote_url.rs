@@ -2,14 +2,15 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::choice::Choice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hex::{is_digest, sha256_of};
 use crate::registry_name::RegistryName;
 
 /// The URL of an image, with what its writer knows of the image.
 ///
-/// 1. `text` starts with `http://`, `https://`, `oci://` or `oci+http://` and a host. It has no user, no fragment, no spaces and no
-///    control characters.
+/// 1. `text` starts with `http://`, `https://`, `oci://` or `oci+http://` and a host. It has no user, no spaces and no control
+///    characters. Of the fragment it has only which image of several is wanted, and only in a registry.
 /// 2. After `oci://` and `oci+http://` it is what [`RegistryName`] writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteUrl {
@@ -34,7 +35,8 @@ impl RemoteUrl {
         })
     }
 
-    /// Reads a URL. Behind `#sha256=` may stand the root hash of the image's hash tree.
+    /// Reads a URL. Behind `#sha256=` may stand the root hash of the image's hash tree, and in a registry a [`Choice`], with a comma
+    /// between them.
     ///
     /// # Errors
     ///
@@ -66,28 +68,28 @@ impl RemoteUrl {
                 "a URL with a user or a password ends up in logs; put them into ~/.netrc (machine HOST login USER password WORD)",
             ));
         }
-        let pin = match fragment {
-            None | Some("") => None,
-            Some(fragment) => match fragment
-                .strip_prefix("sha256=")
-                .map(str::to_ascii_lowercase)
-            {
-                Some(pin) if is_digest(&pin) => Some(pin),
-                Some(_) => {
-                    return Err(wrong(
-                        "behind #sha256= stand the 64 hexadecimal digits of the root hash",
-                    ));
-                }
-                None => {
-                    return Err(wrong(
-                        "behind # may stand only sha256= and the root hash of the image",
-                    ));
-                }
-            },
+        let parts = fragment.unwrap_or("").split(',');
+        let (pins, choices): (Vec<_>, Vec<_>) = parts
+            .filter(|part| !part.is_empty())
+            .partition(|part| part.starts_with("sha256="));
+        let pin = match &*pins {
+            [] => None,
+            [pin] => Some(pin["sha256=".len()..].to_ascii_lowercase()),
+            _ => return Err(wrong("behind # stands one root hash")),
         };
+        if pin.as_ref().is_some_and(|pin| !is_digest(pin)) {
+            return Err(wrong(
+                "behind #sha256= stand the 64 hexadecimal digits of the root hash",
+            ));
+        }
         let text = match &*scheme {
-            "http" | "https" => format!("{scheme}://{rest}"),
-            _ => RegistryName::parse(&scheme, rest)
+            "http" | "https" if choices.is_empty() => format!("{scheme}://{rest}"),
+            "http" | "https" => {
+                return Err(wrong(
+                    "behind # may stand only sha256= and the root hash of the image",
+                ));
+            }
+            _ => RegistryName::parse(&scheme, &format!("{rest}#{}", choices.join(",")))
                 .map_err(|why| wrong(&why))?
                 .to_string(),
         };
@@ -113,6 +115,27 @@ impl RemoteUrl {
         }
     }
 
+    /// The same URL, and which image is wanted if there are several under this name.
+    ///
+    /// # Errors
+    ///
+    /// `Name`, if there can be no others.
+    pub fn choosing(&self, choice: &Choice) -> Result<Self> {
+        let Some(name) = self.registry() else {
+            let text = shown(&self.text);
+            return Err(Error::new(
+                ErrorKind::Name,
+                format!(
+                    "{text}: only a registry has several images under one name; leave out --variant"
+                ),
+            ));
+        };
+        Ok(Self {
+            text: name.choosing(choice).to_string(),
+            pin: self.pin.clone(),
+        })
+    }
+
     /// Whether the URL names one image for ever.
     pub fn is_fixed(&self) -> bool {
         self.pin.is_some() || self.registry().is_some_and(|name| name.digest().is_some())
@@ -136,7 +159,7 @@ impl RemoteUrl {
 
     /// The last part of the path.
     pub fn file_name(&self) -> &str {
-        let path = self.text.split('?').next().unwrap_or("");
+        let path = self.text.split(['?', '#']).next().unwrap_or("");
         let name = path.rsplit('/').next().unwrap_or("");
         if name.is_empty() { "image" } else { name }
     }

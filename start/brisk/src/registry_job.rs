@@ -14,10 +14,9 @@ use crate::progress::Progress;
 use crate::registry_login::login;
 use crate::remote_images::FETCH;
 
-/// Asks the registry of `name`. What is sent is in `input`, and what comes goes into `directory`. `bytes`: how many it will be.
+/// Asks a registry. What is sent is in `input`, and what comes goes into `directory`. `bytes`: how many it will be.
 pub fn run(
     ask: &Ask,
-    name: &RegistryName,
     directory: &Path,
     input: Option<File>,
     bytes: Option<u64>,
@@ -32,11 +31,7 @@ pub fn run(
         let _: ControlFlow<()> = tell(bytes);
     });
     drop(progress);
-    let done = done?;
-    if let Some(realm) = &done.realm {
-        warn_of_realm(name, realm);
-    }
-    Ok(done)
+    Ok(done?)
 }
 
 /// Says which other host gives tokens for a registry.

@@ -11,10 +11,12 @@ use brisk_image::verity::{RootHash, Verity};
 use brisk_image::{ErrorKind, Image, Limits, OpenOptions as ImageOptions, Work};
 use brisk_launch::sys::process::start_detached;
 use brisk_remote::{
-    Arriving, Ask, Background, Class, Content, Descriptor, Entry, Fetcher, FetcherPlace,
-    OpenOptions, RemoteCache, RemoteUrl, Resolved, WAIT, WaitingImage, now,
+    Arriving, Ask, Background, Choice, Class, Content, Descriptor, Entry, Fetcher, FetcherPlace,
+    OpenOptions, RemoteCache, RemoteUrl, Resolved, WAIT, WaitingImage, is_tag, now,
 };
-use brisk_serve::{RemoteImage, RemotePack, open_arriving, open_arriving_pack};
+use brisk_serve::{
+    KernelSupport, RemoteImage, RemotePack, Support, open_arriving, open_arriving_pack,
+};
 use brisk_terminal::age::parse_linger;
 use brisk_terminal::messages::{say, warn};
 use brisk_terminal::names::shown;
@@ -62,6 +64,14 @@ pub struct RemoteArgs {
     /// How long a read waits without any progress before it fails. [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = parse_linger, help_heading = NETWORK)]
     wait: Option<Duration>,
+
+    /// Which image is wanted of several under one name in a registry. [default: the first for this machine]
+    #[arg(long, value_name = "NAME", value_parser = parse_variant, help_heading = NETWORK)]
+    pub variant: Option<String>,
+
+    /// The codecs that can be read. None: all.
+    #[arg(skip)]
+    pub codecs: Option<Vec<String>>,
 
     /// Of a hot pack only the list of pages is wanted, so nothing asks what its server says of the frames.
     #[arg(skip)]
@@ -134,6 +144,28 @@ impl RemoteArgs {
         }
     }
 
+    /// The same URL, and which image is wanted.
+    fn chosen(&self, url: RemoteUrl) -> anyhow::Result<RemoteUrl> {
+        let choice = Choice {
+            variant: self.variant.clone(),
+            codecs: self.codecs.clone().filter(|_| url.registry().is_some()),
+        };
+        match choice == Choice::default() {
+            true => Ok(url),
+            false => Ok(url.choosing(&choice)?),
+        }
+    }
+
+    /// Fails if a variant is asked for of the file at `path`.
+    pub fn refuse_variant(&self, path: &Path) -> anyhow::Result<()> {
+        ensure!(
+            self.variant.is_none(),
+            "{}: only a name in a registry has variants; leave out --variant",
+            shown(path)
+        );
+        Ok(())
+    }
+
     /// Opens the image of the URL `name`. `trusted`: the keys of which one must have signed it. This starts no thread.
     ///
     /// # Errors
@@ -146,7 +178,7 @@ impl RemoteArgs {
         options: &ImageOptions,
         background: Option<Background>,
     ) -> anyhow::Result<OpenedRemote> {
-        let url = RemoteUrl::parse(name)?;
+        let url = self.chosen(RemoteUrl::parse(name)?)?;
         let place = place()?;
         let cache = place.cache();
         let open = |anew| -> anyhow::Result<_> {
@@ -449,6 +481,29 @@ impl RemoteArgs {
     }
 }
 
+/// The codecs that the kernel can decode, if there is one that it cannot.
+pub fn kernel_codecs() -> Option<Vec<String>> {
+    codecs_of(&KernelSupport::probe().codecs)
+}
+
+/// Those that may be supported, if one is not.
+fn codecs_of(kernel: &[(&str, Support)]) -> Option<Vec<String>> {
+    let can = |support: &Support| *support != Support::No;
+    let all = kernel.iter().filter(|(_, support)| can(support));
+    let mut names: Vec<_> = all.map(|(name, _)| (*name).to_owned()).collect();
+    let lacks = names.len() < kernel.len();
+    names.push("none".to_owned());
+    names.sort();
+    lacks.then_some(names)
+}
+
+fn parse_variant(text: &str) -> Result<String, String> {
+    match is_tag(text) {
+        true => Ok(text.to_owned()),
+        false => Err("allowed are letters, digits and any of . _ -".into()),
+    }
+}
+
 /// `path`, or if it is a URL, its last part: what is made of an image lies beside it, or else here.
 pub fn local_name(path: &Path) -> PathBuf {
     let url = path
@@ -597,6 +652,19 @@ pub fn whole_file(opened: &OpenedRemote) -> anyhow::Result<std::path::PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_that_lacks_a_codec_gets_no_image_of_it() {
+        let of = |zstd, xz| codecs_of(&[("zstd", zstd), ("xz", xz), ("gzip", Support::Module)]);
+        for (zstd, xz, codecs) in [
+            (Support::Yes, Support::Yes, None),
+            (Support::Unknown, Support::Unknown, None),
+            (Support::No, Support::Yes, Some("gzip+none+xz")),
+            (Support::No, Support::No, Some("gzip+none")),
+        ] {
+            assert_eq!(of(zstd, xz).map(|names| names.join("+")).as_deref(), codecs);
+        }
+    }
 
     /// However often it starts.
     #[test]

@@ -1,7 +1,8 @@
 //! Who vouches for an image on the network.
 //!
 //! 1. A root hash in the URL decides alone: it names one image, whoever sends it. What the server says of the image must agree.
-//! 2. So does the digest of a manifest in a registry, if that manifest names a root hash.
+//! 2. So does the digest of a manifest in a registry, if that manifest names a root hash. The digest of a list of manifests vouches for
+//!    each manifest in it.
 //! 3. Where keys are asked for, one of them must have signed what is said of the image: its name, a serial number that is not
 //!    smaller than an earlier one, and its root hash.
 //!    Where one of the keys is of cosign, and no signature by minisign decides, it must have signed the manifest, which names the root
@@ -10,7 +11,7 @@
 //!    `--insecure` also where somebody can.
 
 use anyhow::{Context, bail, ensure};
-use brisk_remote::{Artifact, Descriptor, RemoteUrl, Resolved, digits};
+use brisk_remote::{Artifact, Descriptor, Index, RemoteUrl, Resolved, digits};
 use brisk_terminal::names::shown;
 use sha2::{Digest, Sha256};
 
@@ -64,13 +65,19 @@ pub fn judge(
     Ok(Trust::default())
 }
 
-/// The root hash that the manifest names whose digest is in the URL. What the registry says of that is not believed.
+/// The root hash that the manifest names whose digest is in the URL, or in the list whose digest is there. What the registry says of
+/// digests is not believed.
 fn root_by_digest(url: &RemoteUrl, resolved: &Resolved) -> Option<String> {
     let (name, text) = (url.registry()?, resolved.manifest.as_deref()?);
-    let found = format!("sha256:{}", digits(&Sha256::digest(text)));
-    let artifact = Artifact::parse(text)
-        .ok()
-        .filter(|_| name.digest() == Some(&*found))?;
+    let digest = |text: &str| format!("sha256:{}", digits(&Sha256::digest(text)));
+    let found = digest(text);
+    let list = resolved.index.as_deref();
+    let list = list.filter(|list| name.digest() == Some(&*digest(list)));
+    let is_listed = list
+        .and_then(Index::parse)
+        .is_some_and(|index| index.has(&found));
+    let is_named = is_listed || name.digest() == Some(&*found);
+    let artifact = Artifact::parse(text).ok().filter(|_| is_named)?;
     Descriptor::parse(&artifact.descriptor?).ok()?.root_hash
 }
 
@@ -216,7 +223,7 @@ mod tests {
     use std::io::Cursor;
     use std::path::Path;
 
-    use brisk_remote::Cosigned;
+    use brisk_remote::{Content, Cosigned};
     use minisign::KeyPair;
 
     use super::*;
@@ -352,14 +359,21 @@ mod tests {
         let digest = |text: &str| digits(&Sha256::digest(text));
         let of = |digest: &str| format!("oci+http://a.example/app@sha256:{digest}");
         let plain = "oci+http://a.example/app@sha256:";
-        for (url, text, root) in [
-            (of(&digest(&text)), &text, Some(root())),
+        let list = |text: &str| Index::of(Content::of(text.as_bytes(), "x")).to_text();
+        let (listed, other) = (list(&text), list("other"));
+        for (url, text, index, root) in [
+            (of(&digest(&text)), &text, None, Some(root())),
+            (of(&digest(&listed)), &text, Some(&listed), Some(root())),
             // The registry says another one, or none, so nobody vouches for what comes by plain http.
-            (of(&"ab".repeat(32)), &text, None),
-            (of(&digest(&bare)), &bare, None),
+            (of(&"ab".repeat(32)), &text, None, None),
+            (of(&digest(&bare)), &bare, None, None),
+            (of(&digest(&other)), &text, Some(&other), None),
+            (of(&digest(&other)), &text, Some(&listed), None),
+            (of(&digest(&listed)), &text, None, None),
         ] {
             let resolved = Resolved {
                 manifest: Some(text.clone()),
+                index: index.cloned(),
                 ..Resolved::default()
             };
             match (judged(&url, &resolved, None, 0, false), root) {

@@ -14,7 +14,7 @@ use brisk_terminal::names::shown;
 
 use crate::image_args::open_image_within;
 use crate::manifest::MOST_BYTES;
-use crate::remote_images::{OpenedRemote, RemoteArgs};
+use crate::remote_images::{OpenedRemote, RemoteArgs, kernel_codecs};
 use crate::trusted_keys::TrustedKeys;
 
 /// Who vouches for the image.
@@ -169,8 +169,18 @@ impl VerifyArgs {
         self.open_within(path, offset, Limits::new())
     }
 
-    /// Opens the image at `path`, which may be a URL, to mount it. This starts no thread.
-    pub fn open_to_mount(&self, path: &Path, offset: Option<u64>) -> anyhow::Result<OpenedImage> {
+    /// Opens the image at `path`, which may be a URL, to mount it, through the kernel or not. This starts no thread.
+    pub fn open_to_mount(
+        &self,
+        path: &Path,
+        offset: Option<u64>,
+        by_kernel: bool,
+    ) -> anyhow::Result<OpenedImage> {
+        if by_kernel {
+            let mut verified = self.clone();
+            verified.remote.codecs = kernel_codecs();
+            return verified.open_to_mount(path, offset, false);
+        }
         match RemoteUrl::is_url(path.as_os_str()) {
             true => {
                 let remote = self.open_remote(path, offset, Limits::new(), None)?;
@@ -186,12 +196,19 @@ impl VerifyArgs {
         }
     }
 
+    /// How to verify and read another image than the one that the user has named first.
+    pub fn of_others(&self) -> Self {
+        let mut others = self.clone();
+        others.remote.variant = None;
+        others
+    }
+
     /// How to verify an image that was fetched, of which this is the root hash: its signature was looked at before.
     pub fn of_fetched(&self, root: Option<&str>) -> Self {
         Self {
             verify: root.map(|root| VerifyBy::GivenRootHash(root.to_owned())),
             trust: Vec::new(),
-            remote: self.remote.clone(),
+            ..self.of_others()
         }
     }
 
@@ -239,6 +256,7 @@ impl VerifyArgs {
         if RemoteUrl::is_url(path.as_os_str()) {
             return Ok(self.open_remote(path, offset, limits, None)?.image);
         }
+        self.remote.refuse_variant(path)?;
         let Some(verity) = self.verity_of(path)? else {
             return open_image_within(path, offset, limits);
         };

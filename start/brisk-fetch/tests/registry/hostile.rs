@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use brisk_remote::{Content, Index, Manifest, media_type};
+use brisk_remote::{Content, Index, Manifest, Platform, media_type};
 use data_encoding::BASE64;
 
 use super::{Signer, manifest, payload, signatures};
@@ -426,6 +426,63 @@ fn a_manifest_that_is_another_one_is_refused() {
         message.contains("but asked for was sha256:abab"),
         "{message}"
     );
+}
+
+/// Lists as docker buildx makes them, and such as nobody does.
+#[test]
+fn a_list_leads_to_the_first_that_fits_and_nowhere_else() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    let image = manifest(&files, "app:1");
+    let at = |text: &str| {
+        format!(
+            "/v2/app/manifests/{}",
+            Content::of(text.as_bytes(), "").digest
+        )
+    };
+    registry.put(&at(&image), "x", image.as_bytes());
+    let of = |text: &str, platform: &str, variant: &str| {
+        let mut content = Content::of(text.as_bytes(), media_type::MANIFEST);
+        content.platform = platform.parse().ok();
+        if !variant.is_empty() {
+            content.set_variant(variant, "zstd");
+        }
+        content
+    };
+    let here = Platform::here().to_string();
+    let cat = |manifests: Vec<Content>, more: &[&str]| {
+        let mut index = Index::of_none();
+        index.manifests = manifests;
+        registry.put("/v2/app/manifests/1", "x", index.to_text().as_bytes());
+        let url = registry.url();
+        let arguments = [&["cat", &*url, "etc/text"], more].concat();
+        let output = Place::new().output(&arguments);
+        match output.status.success() {
+            true => Ok(output.stdout),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    };
+    let sound = Ok(contents("etc/text"));
+    let attestation = of("attestation", "unknown/unknown", "");
+    assert_eq!(cat(vec![attestation, of(&image, &here, "")], &[]), sound);
+    let twice = || vec![of(&image, &here, "a"), of("nothing", &here, "a")];
+    assert_eq!(cat(twice(), &[]), sound);
+    assert_eq!(cat(twice(), &["--variant", "a"]), sound);
+    let refused = |manifests, more: &[&str], wanted: &str| {
+        let why = cat(manifests, more).expect_err("it is refused");
+        assert!(why.contains(wanted), "{why}");
+    };
+    refused(twice(), &["--variant", "b"], "(variant=b), only for ");
+    let list = Index::of(of(&image, &here, "")).to_text();
+    registry.put(&at(&list), "x", list.as_bytes());
+    refused(vec![of(&list, &here, "")], &[], "leads to another list");
+    registry.put(&at("other"), "x", image.as_bytes());
+    refused(vec![of("other", &here, "")], &[], "but asked for was");
+    let many = vec![of(&image, &here, ""); 5000];
+    refused(many, &[], "it has more than 32768 bytes");
+    registry.put("/v2/app/manifests/1", "x", image.as_bytes());
+    let message = Place::new().fails(&["cat", &registry.url(), "etc/text", "--variant", "a"]);
+    assert!(message.contains("no variant a"), "{message}");
 }
 
 /// Its blocks are compared with the hash tree that the digest of the manifest vouches for.

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use brisk_remote::{Ask, Content, Download, Index, Job, Manifest, media_type};
+use brisk_remote::{Ask, Content, Download, Index, Job, Manifest, Platform, media_type};
 use data_encoding::BASE64;
 use minisign::KeyPair;
 use serde_json::Value;
@@ -59,6 +59,128 @@ fn an_image_is_pushed_and_starts_from_a_registry_and_later_without_it() {
             status.contains(&format!("\"vouched_by\": \"{vouched}\"")),
             "{status}"
         );
+    }
+}
+
+/// Three images under one name: for a start, for a small disk, and for another machine. skopeo copies all of the list.
+#[test]
+fn of_several_images_under_one_name_the_one_that_is_wanted_starts() {
+    let place = Place::new();
+    let mut registry = Registry::start(&place, false);
+    let (image, url) = (packed(&place), registry.url("app:1"));
+    let tree = place.path("tree");
+    let packed_as = |name: &str, codec: &str| {
+        fs::write(tree.join("etc/text"), name).expect("room");
+        let image = text(&place.path(name));
+        place.done(&["pack", &text(&tree), "-o", &image, "--codec", codec, "-q"]);
+        image
+    };
+    let small = packed_as("small.img", "xz");
+    // The header of a program for s390x.
+    let mut program = vec![0; 64];
+    program[..6].copy_from_slice(b"\x7fELF\x02\x02");
+    program[19] = 22;
+    fs::write(tree.join("AppRun"), program).expect("room");
+    fs::set_permissions(tree.join("AppRun"), fs::Permissions::from_mode(0o755)).expect("ours");
+    let other = packed_as("other.img", "gzip");
+    let named = format!("small={small}");
+    let here = Platform::here().to_string();
+    let message = place.fails(&["push", &image, &format!("{url}#variant=a")]);
+    assert!(message.contains("NAME=IMAGE"), "{message}");
+    let message = place.fails(&["push", &image, &format!("zstd={small}"), &url]);
+    assert!(
+        message.contains(&format!("are both the variant zstd for {here}")),
+        "{message}"
+    );
+    let json = ["push", &image, &named, &other, &url, "--json", "-q"];
+    let printed: Value = serde_json::from_slice(&place.done(&json)).expect("JSON");
+    let printed = printed.as_array().expect("one for each");
+    let said = |number: usize, what: &str| printed[number][what].as_str().expect("text").to_owned();
+    for (number, variant, platform) in [
+        (0, "zstd", &*here),
+        (1, "small", &here),
+        (2, "gzip", "linux/s390x"),
+    ] {
+        assert_eq!(said(number, "variant"), variant);
+        assert_eq!(said(number, "platform"), platform);
+    }
+    let skopeo = |arguments: &[&str]| {
+        let done = Command::new("skopeo").args(arguments).output();
+        let done = done.expect("skopeo is installed");
+        let why = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "{why}");
+        done.stdout
+    };
+    let docker = url.replace("oci://", "docker://");
+    let raw = skopeo(&["inspect", "--raw", "--tls-verify=false", &docker]);
+    assert_eq!(Content::of(&raw, "").digest, said(0, "index_digest"));
+    let list: Value = serde_json::from_slice(&raw).expect("JSON");
+    assert_eq!(list["mediaType"], media_type::INDEX);
+    let first = &list["manifests"][0];
+    assert_eq!(first["digest"], said(0, "manifest_digest"));
+    assert_eq!(first["annotations"]["dev.brisk.image.variant"], "zstd");
+    assert_eq!(first["annotations"]["dev.brisk.image.codec"], "zstd");
+    assert_eq!(list["manifests"][2]["platform"]["architecture"], "s390x");
+    let copy = format!("oci:{}", text(&place.path("copy")));
+    skopeo(&[
+        "copy",
+        "-q",
+        "--all",
+        "--src-tls-verify=false",
+        &docker,
+        &copy,
+    ]);
+
+    let at = |digest: &str| format!("{}@{digest}", registry.url("app"));
+    let fixed = at(&said(0, "index_digest"));
+    let alone = at(&said(1, "manifest_digest"));
+    let chosen = [
+        format!("{url}#variant=small"),
+        format!("{url}#codecs=gzip+xz"),
+    ];
+    let wanted: [(&[&str], &[u8]); 7] = [
+        (&[&url], &contents("etc/text")),
+        (&[&url, "--variant", "small"], b"small.img"),
+        (&[&chosen[0]], b"small.img"),
+        (&[&chosen[1]], b"small.img"),
+        (&[&fixed], &contents("etc/text")),
+        (&[&fixed, "--variant", "small"], b"small.img"),
+        (&[&alone], b"small.img"),
+    ];
+    let check = || {
+        for (arguments, bytes) in wanted {
+            let arguments = [&["cat", arguments[0], "etc/text"], &arguments[1..]].concat();
+            assert!(place.done(&arguments) == bytes, "{arguments:?}");
+        }
+    };
+    check();
+    let message = place.fails(&["cat", &url, "etc/text", "--variant", "gzip"]);
+    let there = format!(
+        "there is none for {here} (variant=gzip), only for {here} (variant=zstd,codec=zstd), {here} (variant=small,codec=xz), \
+         linux/s390x (variant=gzip,codec=gzip)"
+    );
+    assert!(message.contains(&there), "{message}");
+    let message = place.fails(&["cat", &image, "etc/text", "--variant", "small"]);
+    assert!(message.contains("leave out --variant"), "{message}");
+    for (arguments, _) in wanted {
+        place.done(&[&["remote", "fetch", "-q"], arguments].concat());
+    }
+    registry.end();
+    check();
+    let script = "cat $BRISK_TREE/etc/text";
+    let run = ["run", &*url, "--variant", "small", "--linger", "0", "--"];
+    let shell = ["/bin/sh", "-c", script];
+    assert!(place.done(&[&run[..], &shell].concat()) == b"small.img");
+    for (url, variant, vouched) in [
+        (&url, "zstd", "server_hash_tree"),
+        (&chosen[0], "small", "server_hash_tree"),
+        (&fixed, "zstd", "root_hash"),
+        (&alone, "small", "root_hash"),
+    ] {
+        let status = place.done(&["remote", "status", url, "--json"]);
+        let status: Value = serde_json::from_slice(&status).expect("JSON");
+        assert_eq!(status["variant"], variant, "{url}");
+        assert_eq!(status["vouched_by"], vouched, "{url}");
     }
 }
 
@@ -239,6 +361,17 @@ fn a_trusted_key_vouches_for_what_was_pushed_under_this_tag() {
     for url in [&*url, fixed] {
         let read = place.done(&["cat", url, "etc/text", "--refresh", "--trust", &trusted]);
         assert!(read == contents("etc/text"), "{url}");
+    }
+    // The signature covers each of several.
+    fs::write(place.path("tree/etc/text"), "small").expect("room");
+    let small = text(&place.path("small.img"));
+    place.done(&["pack", &text(&place.path("tree")), "-o", &small, "-q"]);
+    let (several, named) = (registry.url("app:3"), format!("small={small}"));
+    place.done(&["push", &image, &named, &several, "--key", &key, "-q"]);
+    for (variant, bytes) in [("zstd", contents("etc/text")), ("small", b"small".to_vec())] {
+        let words = ["cat", &several, "etc/text", "--trust", &trusted];
+        let read = place.done(&[&words[..], &["--variant", variant]].concat());
+        assert!(read == bytes, "{variant}");
     }
     // Somebody gives it another tag.
     let copied = Command::new("skopeo")

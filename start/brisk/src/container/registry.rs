@@ -36,8 +36,11 @@ pub fn open(
         platform: platform_asked.to_string(),
         most,
     });
-    registry_job::run(&wanted, &registry, fetched.path(), None, None, quiet)
+    let done = registry_job::run(&wanted, fetched.path(), None, None, quiet)
         .with_context(|| format!("cannot fetch {url}"))?;
+    if let Some(realm) = &done.realm {
+        registry_job::warn_of_realm(&registry, realm);
+    }
     let container = layout::open(fetched.path(), &Choice::Only, platform)?;
     Ok(Container {
         fetched: Some(fetched),

@@ -61,9 +61,9 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if args.kernel {
         args.verified.refuse_with_kernel(&args.image.image)?;
     }
-    let OpenedImage { image, remote } = args
-        .verified
-        .open_to_mount(&args.image.image, args.image.offset)?;
+    let OpenedImage { image, remote } =
+        args.verified
+            .open_to_mount(&args.image.image, args.image.offset, args.kernel)?;
     if args.kernel {
         let mut options = options(&image);
         options.suid = args.suid;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use brisk_image::Work;
-use brisk_remote::{Class, Entry, RemoteCache, RemoteUrl};
+use brisk_remote::{Artifact, Class, Entry, RemoteCache, RemoteUrl};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::fields::Fields;
 use brisk_terminal::messages::{count, moment, say, span};
@@ -233,6 +233,15 @@ fn vouched(entry: &Entry) -> (&'static str, &'static str) {
     }
 }
 
+/// What it is called in a registry that has several images under its name.
+fn variant(entry: &Entry) -> anyhow::Result<Option<String>> {
+    let artifact = entry
+        .described()?
+        .manifest
+        .map(|text| Artifact::parse(&text));
+    Ok(artifact.and_then(|artifact| artifact.ok()?.variant))
+}
+
 /// The name of the image, as its URL has it.
 fn name(entry: &Entry) -> String {
     match RemoteUrl::parse(&entry.about.url) {
@@ -335,6 +344,9 @@ fn status(entry: &Entry, json: bool) -> anyhow::Result<Answer> {
         if let Some(text) = text {
             fields.add(what, text)?;
         }
+    }
+    if let Some(variant) = variant(entry)? {
+        fields.add("variant", shown(&variant))?;
     }
     let requests = count(counts.requests, "request", "requests");
     fields.add(
@@ -472,6 +484,10 @@ pub struct EntryJson<'a> {
     /// by the hash tree of the image; `server`, the server, by https; `this_machine`, a server on this machine; `nothing`, it came
     /// by plain http.
     vouched_by: &'static str,
+    /// What it is called among several images under one name of a registry.
+    ///
+    /// Null if it is the only one there.
+    variant: Option<String>,
     /// Root hash: 64 hexadecimal digits.
     ///
     /// Null without a hash tree.
@@ -550,6 +566,7 @@ impl<'a> EntryJson<'a> {
             is_complete: about.is_complete,
             is_pinned: about.is_pinned,
             vouched_by: vouched(entry).0,
+            variant: variant(entry)?,
             root_hash: about.root.as_deref(),
             sha256: about.sha256.as_deref(),
             validator: about.validator.as_deref(),

@@ -297,7 +297,8 @@ impl LocatedImage {
     fn of(args: &Args) -> anyhow::Result<Self> {
         // This starts no thread: a process can enter a namespace only while it has one thread.
         let OpenedImage { image, remote } =
-            args.verified.open_to_mount(args.image(), args.offset)?;
+            args.verified
+                .open_to_mount(args.image(), args.offset, args.kernel)?;
         let hot = match args.no_fill || args.kernel {
             true => None,
             false => {
@@ -931,9 +932,10 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
         first.pack = Some(pack.clone());
     }
     let mut session = Session::new(first, located.start.command.clone());
+    let others = args.verified.of_others();
     session.with = args
         .surroundings
-        .with(|path| args.verified.open_to_mount(path, None))?;
+        .with(|path| others.open_to_mount(path, None, false))?;
     session.root = located.start.root;
     session.binds.clone_from(&args.surroundings.bind);
     session.writable = args.writable.is_some();
