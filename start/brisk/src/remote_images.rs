@@ -160,7 +160,7 @@ impl RemoteArgs {
     pub fn refuse_variant(&self, path: &Path) -> anyhow::Result<()> {
         ensure!(
             self.variant.is_none(),
-            "{}: only a name in a registry has variants; leave out --variant",
+            "{}: only a name in a registry has variants; leave out --variant, or write URL#variant=NAME where it is meant",
             shown(path)
         );
         Ok(())

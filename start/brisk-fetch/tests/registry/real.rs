@@ -160,6 +160,8 @@ fn of_several_images_under_one_name_the_one_that_is_wanted_starts() {
          linux/s390x (variant=gzip,codec=gzip)"
     );
     assert!(message.contains(&there), "{message}");
+    // Of two images, the first.
+    place.done(&["diff", &url, &small, "--variant", "small"]);
     let message = place.fails(&["cat", &image, "etc/text", "--variant", "small"]);
     assert!(message.contains("leave out --variant"), "{message}");
     for (arguments, _) in wanted {
@@ -167,6 +169,8 @@ fn of_several_images_under_one_name_the_one_that_is_wanted_starts() {
     }
     registry.end();
     check();
+    let listed = String::from_utf8(place.done(&["remote", "list"])).expect("text");
+    assert!(listed.contains("app:1#variant=small "), "{listed}");
     let script = "cat $BRISK_TREE/etc/text";
     let run = ["run", &*url, "--variant", "small", "--linger", "0", "--"];
     let shell = ["/bin/sh", "-c", script];

@@ -85,16 +85,14 @@ fn compare(args: &Args) -> anyhow::Result<Answer> {
     let ignored: Vec<Aspect> = args.ignore.iter().copied().map(Aspect::from).collect();
     // What is not compared is not read, so it causes no warning.
     let rules = TreeRules::default().xattrs(!ignored.contains(&Aspect::Xattrs));
-    let open = |path: &Path, offset| {
-        let image = args
-            .verified
-            .open_within(path, offset, args.limits.limits())?;
+    let open = |verified: &VerifyArgs, path: &Path, offset| {
+        let image = verified.open_within(path, offset, args.limits.limits())?;
         anyhow::Ok(Tree::from_image(&image, &rules)?)
     };
-    let was = open(&args.image.image, args.image.offset)?;
+    let was = open(&args.verified, &args.image.image, args.image.offset)?;
     let is = match args.other.is_dir() {
         true => Tree::from_directory(&args.other, &rules)?,
-        false => open(&args.other, None)?,
+        false => open(&args.verified.of_others(), &args.other, None)?,
     };
     if !args.quiet {
         for warning in was.warnings().iter().chain(is.warnings()) {

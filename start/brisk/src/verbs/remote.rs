@@ -250,6 +250,13 @@ fn name(entry: &Entry) -> String {
     }
 }
 
+/// The name, and which image of several was asked for.
+fn listed(entry: &Entry) -> String {
+    let choice = entry.about.url.split_once('#').map(|(_, choice)| choice);
+    let choice = choice.map(|choice| format!("#{choice}"));
+    name(entry) + &choice.unwrap_or_default()
+}
+
 /// When it was last opened.
 fn used(entry: &Entry) -> SystemTime {
     let used = UNIX_EPOCH.checked_add(Duration::from_secs(entry.about.used));
@@ -271,7 +278,7 @@ fn list(entries: &[Entry], json: bool) -> anyhow::Result<Answer> {
     let mut out = BufWriter::new(io::stdout().lock());
     let width = entries
         .iter()
-        .map(|entry| name(entry).chars().count())
+        .map(|entry| listed(entry).chars().count())
         .max();
     let width = width.unwrap_or(0);
     for entry in entries {
@@ -287,7 +294,7 @@ fn list(entries: &[Entry], json: bool) -> anyhow::Result<Answer> {
         };
         let line = format!(
             "{:<width$}  {:>8}  {:>10}  used {} ago{pinned}, vouched for by {}",
-            name(entry),
+            listed(entry),
             state(entry, entry.present()?),
             BinaryBytes(entry.about.len).to_string(),
             // A clock that was put back can make it a moment to come.
