@@ -4,7 +4,8 @@ use std::ffi::OsString;
 
 use brisk_terminal::db_args::DbArgs;
 use brisk_terminal::proxy_args::ProxyArgs;
-use clap::{Parser, Subcommand};
+use clap::builder::Styles;
+use clap::{Command, Parser, Subcommand};
 
 use crate::manual::Manual;
 use crate::verbs;
@@ -15,7 +16,7 @@ use crate::verbs;
 /// run` exits as its program does, or with 125 if brisk failed, 126 if the program cannot be executed and 127 if it
 /// does not exist. `brisk trace` exits with 0, or with one of these three.
 #[derive(Debug, Parser)]
-#[command(name = "brisk", bin_name = "brisk", version, max_term_width = 100)]
+#[command(name = "brisk", bin_name = "brisk", version, max_term_width = 100, help_template = by_person())]
 pub struct Brisk {
     /// What to do.
     #[command(subcommand)]
@@ -55,7 +56,7 @@ pub enum Verb {
     Profile(verbs::profile::Args),
     /// Records what a launch asks for, as a profile.
     Trace(verbs::trace::Args),
-    /// Starts a program from an image or a directory.
+    /// Starts a program: any one with --auto, or from an image or a directory.
     Run(Box<verbs::run::Args>),
     /// Makes one executable file of an image: an AppImage, which starts without brisk.
     Bundle(verbs::bundle::Args),
@@ -96,10 +97,69 @@ pub enum Verb {
     Manual(Manual),
 }
 
+/// Which verbs are for whom.
+const PERSONS: [(&str, &[&str]); 3] = [
+    (
+        "I start programs",
+        &[
+            "run", "auto", "mount", "umount", "stat", "remote", "ls", "cat", "extract", "info",
+            "replay", "warm", "doctor",
+        ],
+    ),
+    (
+        "I ship programs",
+        &[
+            "trace", "profile", "pack", "hot", "repack", "lab", "diff", "verify", "verity", "sign",
+            "publish", "push", "bundle", "wrap",
+        ],
+    ),
+    ("I write programs", &["cache", "db", "proxy"]),
+];
+
+/// The help of brisk: the verbs of each person together.
+fn by_person() -> String {
+    let verbs = Verb::augment_subcommands(Command::new("brisk"));
+    let styles = Styles::default();
+    let (header, literal) = (styles.get_header(), styles.get_literal());
+    let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (person, names) in PERSONS {
+        text.push_str(&format!("\n{header}{person}:{header:#}\n"));
+        for name in names {
+            let about = verbs.find_subcommand(name).and_then(Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            text.push_str(&format!("  {literal}{name:<8}{literal:#} {about}\n"));
+        }
+    }
+    text.push_str(&format!(
+        "\n{header}Options:{header:#}\n{{options}}\nbrisk VERB --help says more."
+    ));
+    text
+}
+
 /// The arguments of `brisk-lab`.
 #[derive(Debug, clap::Args)]
 pub struct LabArgs {
     /// What to measure, and how.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub arguments: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_verb_is_for_one_person() {
+        let verbs = Verb::augment_subcommands(Command::new("brisk"));
+        let shown = verbs.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let mut shown: Vec<_> = shown.map(Command::get_name).collect();
+        let mut listed: Vec<_> = PERSONS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        shown.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(shown, listed);
+    }
 }

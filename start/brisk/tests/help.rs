@@ -18,9 +18,8 @@ use sandbox::Sandbox;
 fn verbs(help: &str) -> BTreeSet<String> {
     let listed = help
         .lines()
-        .skip_while(|line| *line != "Commands:")
-        .skip(1)
-        .take_while(|line| !line.is_empty())
+        .skip_while(|line| !line.starts_with("I start"))
+        .take_while(|line| *line != "Options:")
         .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
         // The lab has its own help.
         .filter(|verb| !verb.is_empty() && !["help", "lab"].contains(verb));
