@@ -193,6 +193,24 @@ fn what_is_made_of_an_image_is_made_of_its_url() {
     let shown = String::from_utf8_lossy(&shown);
     assert!(shown.contains("data/3"), "{shown}");
     assert!(is_whole(&place));
+    let (with, script) = (format!("{url}@/srv"), "cat /srv/data/4 > /dev/null");
+    let profile_of_both = text(&place.path("both.profile"));
+    place.done(&[
+        "trace",
+        &made,
+        "--with",
+        &with,
+        "-q",
+        "-o",
+        &profile_of_both,
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    let shown = place.done(&["profile", "show", &profile_of_both]);
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.contains("data/4"), "{shown}");
     for verb in [
         &["hot", &tree, "--profile", &profile, "--verify", "key"][..],
         &["trace", "--tree", &tree, "--verify", "key", "--", "true"],

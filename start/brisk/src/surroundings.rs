@@ -4,11 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use brisk_image::Image;
 use brisk_serve::{Bind, SessionImage};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::recorded_place::recorded_place;
-use crate::verify_args::OpenedImage;
 
 /// How the program sees the image and the system.
 #[derive(Debug, clap::Args)]
@@ -31,19 +31,19 @@ pub struct SurroundingsArgs {
 }
 
 impl SurroundingsArgs {
-    /// The other images, which `open` opens.
+    /// The other images, which `open` opens and says how to serve.
     pub fn with(
         &self,
-        open: impl Fn(&Path) -> anyhow::Result<OpenedImage>,
+        mut open: impl FnMut(&Path) -> anyhow::Result<(SessionImage, Image)>,
     ) -> anyhow::Result<Vec<SessionImage>> {
-        self.with.iter().map(|text| with(text, &open)).collect()
+        self.with.iter().map(|text| with(text, &mut open)).collect()
     }
 }
 
 /// `IMAGE`, or `IMAGE@DIR` if there is no file of that name.
 fn with(
     text: &OsString,
-    open: impl Fn(&Path) -> anyhow::Result<OpenedImage>,
+    open: &mut impl FnMut(&Path) -> anyhow::Result<(SessionImage, Image)>,
 ) -> anyhow::Result<SessionImage> {
     let bytes = text.as_bytes();
     // A URL may have an @ of its own; a place is an absolute path.
@@ -61,13 +61,8 @@ fn with(
         }
         None => (text.as_os_str(), None),
     };
-    let OpenedImage { image, remote } = open(Path::new(path))?;
-    let mut with = match &remote {
-        Some(remote) => SessionImage::new(&remote.entry.about.url),
-        None => SessionImage::new(path),
-    };
+    let (mut with, image) = open(Path::new(path))?;
     with.offset = image.offset();
-    with.remote = remote.map(|remote| remote.remote);
     with.verity = image.verified().map(|file| file.verity());
     with.at = match at {
         Some(at) => Some(at),

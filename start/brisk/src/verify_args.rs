@@ -1,11 +1,12 @@
 //! The arguments that say how the blocks of an image are verified.
 
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use brisk_image::verity::{RootHash, VerifiedFile, Verity, root_hash_beside};
 use brisk_image::{Image, Limits, OpenOptions};
 use brisk_io::{ByteSource, open_at_once};
@@ -67,6 +68,14 @@ pub struct OpenedImage {
     pub remote: Option<OpenedRemote>,
 }
 
+impl OpenedImage {
+    /// The file of the image that was named by `path`.
+    pub fn file(&self, path: &Path) -> PathBuf {
+        let fetched = self.remote.as_ref();
+        fetched.map_or_else(|| path.to_owned(), |remote| remote.entry.image_path())
+    }
+}
+
 impl VerifyArgs {
     fn by(&self) -> anyhow::Result<&VerifyBy> {
         match (&self.verify, self.trust.is_empty()) {
@@ -113,9 +122,17 @@ impl VerifyArgs {
         Ok(())
     }
 
-    /// Whether one root hash is given, which is that of one image.
-    pub fn is_of_one_image(&self) -> bool {
-        matches!(self.verify, Some(VerifyBy::GivenRootHash(_)))
+    /// # Errors
+    ///
+    /// If one root hash is given, and `others` are more images.
+    pub fn refuse_with_others(&self, others: &[OsString]) -> anyhow::Result<()> {
+        let is_of_one = matches!(self.verify, Some(VerifyBy::GivenRootHash(_)));
+        ensure!(
+            !is_of_one || others.is_empty(),
+            "--verify roothash=… is about one image, and --with names more; use --verify roothash, which takes the root hash of \
+             each from the file beside it, or --verify key"
+        );
+        Ok(())
     }
 
     /// What the image at `path` must be. None if it is not verified.

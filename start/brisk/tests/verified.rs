@@ -442,6 +442,13 @@ fn other_verbs_verify_too() {
     assert_eq!(brisk("extract app.img out -q --verify roothash").0, Some(0));
     assert_eq!(brisk("diff app.img out").0, Some(0));
     assert_eq!(brisk("verify app.img -q --verify roothash").0, Some(0));
+    // Each image that a launch sees.
+    pack(&stage, "other.img", false);
+    fs::remove_file(stage.path("other.img.roothash")).unwrap();
+    let traced = "trace app.img --verify roothash --with other.img@/srv -- true";
+    let (code, _, said) = brisk(traced);
+    assert_eq!(code, Some(125), "{said}");
+    assert!(said.contains("other.img"), "{said}");
     // In the middle of nothing: behind the SquashFS image, before the first section.
     let used = Image::open(stage.path("app.img")).unwrap().bytes_used();
     assert_ne!(used % 4096, 0);

@@ -457,12 +457,7 @@ impl Args {
         if self.kernel {
             self.verified.refuse_with_kernel(image)?;
         }
-        if self.verified.is_of_one_image() && !self.surroundings.with.is_empty() {
-            bail!(
-                "--verify roothash=… is about one image, and --with names more; use --verify roothash, which takes the root \
-                 hash of each from the file beside it, or --verify key"
-            );
-        }
+        self.verified.refuse_with_others(&self.surroundings.with)?;
         let is_program = || !image.exists() && next_in_path(image.as_os_str()).is_some();
         let located = LocatedImage::of(self).map_err(|e| {
             match self.command.is_empty() && (self.auto || is_program()) {
@@ -933,9 +928,15 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
     }
     let mut session = Session::new(first, located.start.command.clone());
     let others = args.verified.of_others();
-    session.with = args
-        .surroundings
-        .with(|path| others.open_to_mount(path, None, false))?;
+    session.with = args.surroundings.with(|path| {
+        let OpenedImage { image, remote } = others.open_to_mount(path, None, false)?;
+        let mut with = match &remote {
+            Some(remote) => SessionImage::new(&remote.entry.about.url),
+            None => SessionImage::new(path),
+        };
+        with.remote = remote.map(|remote| remote.remote);
+        Ok((with, image))
+    })?;
     session.root = located.start.root;
     session.binds.clone_from(&args.surroundings.bind);
     session.writable = args.writable.is_some();

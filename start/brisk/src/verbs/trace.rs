@@ -20,13 +20,13 @@ use indicatif::BinaryBytes;
 use super::profile::percent;
 use super::remote::fetch_image;
 use super::run::tell_in_namespace;
-use crate::image_args::{open_image, open_image_within, unlimited};
+use crate::image_args::{open_image_within, unlimited};
 use crate::output_file::{check_no_input, check_output};
 use crate::path_hint::{with_program, with_program_of_directory};
 use crate::progress::Progress;
 use crate::readiness::parse_readiness;
 use crate::recorded_place::{recorded_place, tell_made_of};
-use crate::remote_images::{OpenedRemote, local_name};
+use crate::remote_images::local_name;
 use crate::surroundings::SurroundingsArgs;
 use crate::verify_args::{OpenedImage, VerifyArgs};
 
@@ -160,29 +160,18 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     if args.image.is_none() {
         args.verified.refuse_without_image()?;
     }
+    args.verified.refuse_with_others(&args.surroundings.with)?;
     // This starts no thread: recording works only in a process with one thread.
-    let named = args.image.as_deref();
-    let url = named.filter(|path| RemoteUrl::is_url(path.as_os_str()));
-    // What a launch reads until a time would depend on the network. This keeps the image in the cache.
-    let fetched = url.map(|url| {
-        say(&format!(
-            "fetching {}, which is traced when all of it is here",
-            shown(url)
-        ));
-        fetch_image(&args.verified, url, false, args.quiet)
+    let opened = args.image.as_deref().map(|path| {
+        let opened = open(args, &args.verified, path, args.offset)?;
+        anyhow::Ok((opened.file(path), opened))
     });
-    let fetched = fetched.transpose()?;
-    let (file, verified) = match &fetched {
-        Some(OpenedRemote { entry, .. }) => {
-            let verified = args.verified.of_fetched(entry.about.root.as_deref());
-            (Some(entry.image_path()), verified)
-        }
-        None => (args.image.clone(), args.verified.clone()),
-    };
-    let image = file.as_deref().map(|path| verified.open(path, args.offset));
-    let image = image.transpose()?;
-    let started = start_of(args, image.as_ref())?;
-    let recorded = match (&image, &args.at) {
+    // This keeps what was fetched in the cache.
+    let opened = opened.transpose()?;
+    let file = opened.as_ref().map(|(file, _)| file.clone());
+    let image = opened.as_ref().map(|(_, opened)| &opened.image);
+    let started = start_of(args, image)?;
+    let recorded = match (image, &args.at) {
         (Some(image), None) if !started.root => recorded_place(image, "--at DIR")?,
         _ => None,
     };
@@ -196,7 +185,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let mut served = Trace::new(started.command.clone());
     served.directory.clone_from(&started.directory);
     served.variables.clone_from(&started.variables);
-    served.image = file.as_ref().zip(image.as_ref()).map(|(path, image)| {
+    served.image = file.as_ref().zip(image).map(|(path, image)| {
         let mut of_session = SessionImage::new(path);
         of_session.offset = image.offset();
         of_session.verity = image.verified().map(|file| file.verity());
@@ -204,12 +193,13 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         of_session
     });
     served.trees.clone_from(&args.trees);
+    let others = args.verified.of_others();
+    let mut fetched = Vec::new();
     served.with = args.surroundings.with(|path| {
-        let image = open_image(path, None)?;
-        Ok(OpenedImage {
-            image,
-            remote: None,
-        })
+        let opened = open(args, &others, path, None)?;
+        let served = (SessionImage::new(opened.file(path)), opened.image);
+        fetched.extend(opened.remote);
+        Ok(served)
     })?;
     served.root = started.root;
     served.binds.clone_from(&args.surroundings.bind);
@@ -241,7 +231,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
                 return Err(error)
                     .context("at the place that the image records; --at DIR names another");
             }
-            Err(error) => return Err(with_similar(error, args, &started, image.as_ref())),
+            Err(error) => return Err(with_similar(error, args, &started, image)),
             Ok(traced) => traced,
         };
         tell(&traced, args);
@@ -295,6 +285,32 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         say(&out_of_reach(&profile, outside));
     }
     Ok(Answer::Yes)
+}
+
+/// Opens an image. One on the network is fetched first: what a launch reads until a time would depend on the network.
+fn open(
+    args: &Args,
+    verified: &VerifyArgs,
+    path: &Path,
+    offset: Option<u64>,
+) -> anyhow::Result<OpenedImage> {
+    if !RemoteUrl::is_url(path.as_os_str()) {
+        let image = verified.open(path, offset)?;
+        return Ok(OpenedImage {
+            image,
+            remote: None,
+        });
+    }
+    say(&format!(
+        "fetching {}, which is traced when all of it is here",
+        shown(path)
+    ));
+    let fetched = fetch_image(verified, path, false, args.quiet)?;
+    let verified = verified.of_fetched(fetched.entry.about.root.as_deref());
+    Ok(OpenedImage {
+        image: verified.open(&fetched.entry.image_path(), offset)?,
+        remote: Some(fetched),
+    })
 }
 
 /// With less than this outside of what is served, nothing is worth saying.
