@@ -60,9 +60,9 @@ check:
 
 # All tests, with all decoders and encoders. As root they mount real images. If a tool is missing, they name it.
 # Tests send signals to programs that they start. A shell that runs make in the background makes its children ignore some
-# of these signals, so env restores the default.
+# of these signals, so env restores the default. Many tests wait for processes of theirs, so more of them run than there are processors.
 test: deps
-	env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
 
 # Runs the public suite of cache tests, by its own runner, against brisk proxy, a private cache, nginx, Squid, Varnish and no
 # cache at all, and writes all verdicts to RESULT. Fails if brisk's verdicts are others than docs/conformance.md says. This
