@@ -42,8 +42,8 @@ const DOCUMENTS: u64 = 8 << 20;
 /// Servers, and what they said about names.
 pub struct Origin {
     client: Client,
-    /// How long a server may take for a document.
-    silence: Duration,
+    /// How long a server may take for a document or a token.
+    pub silence: Duration,
     /// Hosts that a user has named. A redirect from another one must not lead to this machine.
     named: Arc<Mutex<HashSet<String>>>,
     pub logins: Logins,
@@ -573,38 +573,125 @@ impl Resolve for FarResolver {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
     use std::thread;
 
     use super::*;
 
-    /// Each byte comes well before a silent server is given up.
-    #[test]
-    fn a_document_that_drips_is_given_up() {
+    /// What a server on a port of its own does with each connection.
+    fn server(answer: impl Fn(TcpStream, SocketAddr) + Copy + Send + 'static) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                let read = stream.read(&mut [0; 4096]).expect("a request");
-                assert!(read > 0);
-                let head = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n";
-                stream.write_all(head.as_bytes()).expect("it listens");
-                while stream.write_all(b"#").is_ok() {
-                    thread::sleep(Duration::from_millis(1));
-                }
+            for stream in listener.incoming().flatten() {
+                thread::spawn(move || answer(stream, address));
             }
         });
-        let dir = tempfile::tempdir().expect("a directory");
-        let silence = Duration::from_millis(500);
-        let origin = Origin::with(dir.path(), silence, Some(silence)).expect("room");
-        let url = RemoteUrl::parse(&format!("http://{address}/app.img")).expect("a URL");
+        address
+    }
+
+    /// Each byte of a document or a token comes well before a silent server is given up.
+    fn drip(mut stream: TcpStream, address: SocketAddr) {
+        let mut request = [0; 4096];
+        let read = stream.read(&mut request).expect("a request");
+        if request[..read].starts_with(b"GET /v2/") {
+            let head = wants_token(address);
+            let answer =
+                format!("HTTP/1.1 {head}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+            stream.write_all(answer.as_bytes()).expect("it listens");
+            return;
+        }
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n";
+        stream.write_all(head.as_bytes()).expect("it listens");
+        while stream.write_all(b"#").is_ok() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn wants_token(address: SocketAddr) -> String {
+        format!("401 No\r\nWWW-Authenticate: Bearer realm=\"http://{address}/\"")
+    }
+
+    fn answered<T>(asked: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime");
-        let local = tokio::task::LocalSet::new();
-        let asked = local.block_on(&runtime, origin.document(&url, ".remote", false));
+        tokio::task::LocalSet::new().block_on(&runtime, asked)
+    }
+
+    fn name(address: SocketAddr) -> RegistryName {
+        let url = RemoteUrl::parse(&format!("oci://{address}/app:1")).expect("a URL");
+        url.registry().expect("a registry")
+    }
+
+    #[test]
+    fn a_document_that_drips_is_given_up() {
+        let address = server(drip);
+        let dir = tempfile::tempdir().expect("a directory");
+        let origin = Origin::with(dir.path(), Duration::from_millis(200), None).expect("room");
+        let url = RemoteUrl::parse(&format!("http://{address}/app.img")).expect("a URL");
+        let asked = answered(origin.document(&url, ".remote", false));
         assert_eq!(asked.err().as_deref(), Some("127.0.0.1 is too slow"));
+    }
+
+    /// The second request waits for the token of the first.
+    #[test]
+    fn a_token_that_drips_is_given_up() {
+        let name = name(server(drip));
+        let dir = tempfile::tempdir().expect("a directory");
+        let origin = Origin::with(dir.path(), Duration::from_millis(200), None).expect("room");
+        origin.logins.set(name.host(), None);
+        let ask = || origin.blob(&name, "sha256:0", None);
+        let (first, second) = answered(async { tokio::join!(ask(), ask()) });
+        let host = name.host();
+        for asked in [first, second] {
+            let Err(Refusal::Later(why)) = asked.map(|_| ()) else {
+                panic!("it is not given up");
+            };
+            let expected = format!("{host}, which gives tokens for {host}, is too slow");
+            assert_eq!(why, expected);
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_the_token_of_another_registry() {
+        let slow = name(server(drip));
+        let sound = name(server(|mut stream, address| {
+            let mut request = [0; 4096];
+            while let Ok(read @ 1..) = stream.read(&mut request) {
+                let request = String::from_utf8_lossy(&request[..read]).to_ascii_lowercase();
+                let (head, body) = if request.contains("authorization: bearer t") {
+                    ("200 OK".to_owned(), "blob")
+                } else if request.starts_with("get /v2/") {
+                    (wants_token(address), "")
+                } else {
+                    ("200 OK".to_owned(), "{\"token\":\"t\"}")
+                };
+                let len = body.len();
+                let answer = format!("HTTP/1.1 {head}\r\nContent-Length: {len}\r\n\r\n{body}");
+                stream.write_all(answer.as_bytes()).expect("it listens");
+            }
+        }));
+        let dir = tempfile::tempdir().expect("a directory");
+        let origin = Origin::with(dir.path(), Duration::from_secs(3600), None).expect("room");
+        for name in [&slow, &sound] {
+            origin.logins.set(name.host(), None);
+        }
+        let waits = origin.blob(&slow, "sha256:0", None);
+        let asked = async {
+            while origin.logins.one(&slow).try_lock().is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            origin.blob(&sound, "sha256:0", None).await
+        };
+        let answer = answered(async {
+            tokio::select! {
+                _ = waits => panic!("it drips for ever"),
+                asked = asked => asked.map(|response| response.status()),
+            }
+        });
+        assert_eq!(answer.expect("an answer"), 200);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use brisk_http::{CacheBody, ResponseUrl, is_near_address};
@@ -16,7 +17,8 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_auth::parser::ChallengeParser;
 use reqwest::{Body, Url};
 use serde::Deserialize;
-use tokio::time::sleep;
+use tokio::sync::Mutex;
+use tokio::time::{sleep, timeout};
 
 use crate::netrc;
 use crate::origin::{Origin, whole};
@@ -71,8 +73,6 @@ pub async fn several<T, F: Future<Output = Result<T, Refusal>>>(
 #[derive(Default)]
 pub struct Logins {
     hosts: RefCell<HashMap<String, Host>>,
-    /// One asks for a token at a time: others want the same one.
-    one: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -85,6 +85,8 @@ struct Host {
     tokens: HashMap<(String, Access), HeaderValue>,
     /// The host that gives tokens, if that is another one.
     realm: Option<String>,
+    /// One asks for a token at a time: others want the same one.
+    one: Rc<Mutex<()>>,
 }
 
 /// What a server wants for an answer.
@@ -133,6 +135,13 @@ impl Logins {
         self.hosts.borrow().get(name.host())?.realm.clone()
     }
 
+    /// Whoever has this lock gets a token of a registry.
+    pub fn one(&self, name: &RegistryName) -> Rc<Mutex<()>> {
+        let mut hosts = self.hosts.borrow_mut();
+        let host = hosts.entry(name.host().to_owned()).or_default();
+        Rc::clone(&host.one)
+    }
+
     fn token(&self, name: &RegistryName, access: Access) -> Option<HeaderValue> {
         let hosts = self.hosts.borrow();
         let key = (name.name().to_owned(), access);
@@ -164,10 +173,10 @@ impl Origin {
             used = token;
             let challenges = response.headers().clone();
             drop(response);
-            if !self
-                .get_token(name, access, &challenges, used.as_ref())
-                .await?
-            {
+            let got = self.get_token(name, access, &challenges, used.as_ref());
+            // That is also the wait for another request that gets one.
+            let got = timeout(self.silence, got).await;
+            if !got.map_err(|_| self.slow_tokens(name))?? {
                 break;
             }
         }
@@ -198,7 +207,8 @@ impl Origin {
         headers: &HeaderMap,
         used: Option<&HeaderValue>,
     ) -> Result<bool, Refusal> {
-        let _one = self.logins.one.lock().await;
+        let one = self.logins.one(name);
+        let _one = one.lock().await;
         if self.logins.token(name, access).as_ref() != used {
             return Ok(true);
         }
@@ -258,6 +268,15 @@ impl Origin {
         let tokens = &mut hosts.entry(name.host().to_owned()).or_default().tokens;
         tokens.insert((name.name().to_owned(), access), token);
         Ok(is_new)
+    }
+
+    fn slow_tokens(&self, name: &RegistryName) -> String {
+        let realm = self.logins.realm(name);
+        let realm = realm.as_deref().unwrap_or_else(|| name.host());
+        format!(
+            "{realm}, which gives tokens for {}, is too slow",
+            name.host()
+        )
     }
 
     fn note_realm(&self, name: &RegistryName, realm: &Url) {
