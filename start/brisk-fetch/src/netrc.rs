@@ -1,9 +1,10 @@
 //! Credentials in `~/.netrc`, as ftp(1) and curl read them.
 
 use std::env;
-use std::fs;
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
+use brisk_io::open_at_once;
 use data_encoding::BASE64;
 
 /// The most bytes that are read of it.
@@ -13,14 +14,25 @@ const MOST: u64 = 1 << 20;
 pub fn authorization(host: &str) -> Option<String> {
     let path = match env::var_os("NETRC") {
         Some(path) => PathBuf::from(path),
-        None => PathBuf::from(env::var_os("HOME")?).join(".netrc"),
+        None => {
+            // An empty one would lead to the directory that the user is in.
+            let home = env::var_os("HOME").filter(|home| !home.is_empty())?;
+            PathBuf::from(home).join(".netrc")
+        }
     };
-    if fs::metadata(&path).ok()?.len() > MOST {
-        return None;
-    }
-    let (login, password) = login(&fs::read_to_string(path).ok()?, host)?;
+    let (login, password) = login(&read(&path).ok()?, host)?;
     let pair = format!("{login}:{password}");
     Some(format!("Basic {}", BASE64.encode(pair.as_bytes())))
+}
+
+/// What is in the file, for whose writer this does not wait: others wait for this process.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let mut file = open_at_once(path)?.take(MOST + 1);
+    match file.read_to_string(&mut text)? as u64 > MOST {
+        true => Err(io::ErrorKind::FileTooLarge.into()),
+        false => Ok(text),
+    }
 }
 
 /// User and password for a host: of its own `machine`, or else of `default`.

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Shown;
+use crate::open::open_file;
 
 /// How many bytes of a script's first line the kernel reads.
 const LINE: usize = 256;
@@ -61,7 +62,7 @@ pub fn missing_interpreter(path: &Path) -> Option<Interpreter> {
 }
 
 fn interpreter(path: &Path) -> Option<Interpreter> {
-    let file = File::open(path).ok()?;
+    let file = open_file(path).ok()?;
     let mut start = [0; LINE];
     let read = file.read_at(&mut start, 0).ok()?;
     let start = start.get(..read)?;
@@ -136,7 +137,18 @@ fn short(bytes: &[u8], at: usize) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
+
+    /// Nobody writes into it.
+    #[test]
+    fn a_pipe_has_no_interpreter() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
+        assert_eq!(missing_interpreter(&path), None);
+    }
 
     #[test]
     fn the_interpreter_that_is_missing_is_named() {

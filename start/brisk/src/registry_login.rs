@@ -1,12 +1,13 @@
 //! What a user has for a registry: where `docker login`, `podman login` and `skopeo login` put it, or what a helper of theirs says.
 
 use std::env;
-use std::fs::File;
-use std::io::{BufReader, Read};
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
+use brisk_io::open_at_once;
 use brisk_remote::{Credential, Error, ErrorKind, Result};
 use docker_credential::{CredentialRetrievalError, DockerCredential, get_credential_from_reader};
+use serde_json::Value;
 
 /// What these programs call Docker's own registry.
 const DOCKER: &str = "https://index.docker.io/v1/";
@@ -25,10 +26,15 @@ pub fn login(registry: &str) -> Result<Option<Credential>> {
         other => other,
     };
     for path in files() {
-        let Ok(file) = File::open(&path) else {
+        let failed = |why: String| {
+            let text = format!("{}: what it has for {registry}: {why}", path.display());
+            Error::new(ErrorKind::Name, text)
+        };
+        let Some(text) = read(&path).map_err(|e| failed(e.to_string()))? else {
             continue;
         };
-        match get_credential_from_reader(BufReader::new(file.take(MOST)), server) {
+        let text = with_plain_helpers(&text, server).map_err(failed)?;
+        match get_credential_from_reader(&*text, server) {
             Ok(DockerCredential::UsernamePassword(user, secret)) => {
                 return Ok(Some(Credential {
                     user: Some(user),
@@ -45,19 +51,54 @@ pub fn login(registry: &str) -> Result<Option<Credential>> {
                     .iter()
                     .any(|text| text.contains("not found")) => {}
             Err(e) => {
-                let text = match e {
+                return Err(failed(match e {
                     // It could say anything.
                     CredentialRetrievalError::HelperFailure { helper, .. } => {
                         format!("{helper} fails")
                     }
                     other => other.to_string(),
-                };
-                let text = format!("{}: what it has for {registry}: {text}", path.display());
-                return Err(Error::new(ErrorKind::Name, text));
+                }));
             }
         }
     }
     Ok(None)
+}
+
+/// What is in a file. None: nothing, or it cannot be opened. Others may have put a pipe there, so this waits for nobody.
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let Ok(file) = open_at_once(path) else {
+        return Ok(None);
+    };
+    let mut text = Vec::new();
+    file.take(MOST).read_to_end(&mut text)?;
+    Ok(Some(text).filter(|text| !text.is_empty()))
+}
+
+/// The same text. The helpers that it names for this server are words: with a `/`, one would be a path from the directory that the user
+/// is in. An empty word is no helper, as docker has it.
+fn with_plain_helpers(text: &[u8], server: &str) -> std::result::Result<Vec<u8>, String> {
+    let Ok(mut config) = serde_json::from_slice::<Value>(text) else {
+        // The same is found of it again.
+        return Ok(text.to_owned());
+    };
+    let store = config.get("credsStore");
+    let own = config
+        .get("credHelpers")
+        .and_then(|helpers| helpers.get(server));
+    for helper in [own, store].into_iter().flatten().filter_map(Value::as_str) {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        if !helper.bytes().all(is_plain) {
+            return Err(format!(
+                "the helper {helper:?} has other characters than letters, digits and any of . _ -"
+            ));
+        }
+    }
+    if store.is_some_and(|store| store == "")
+        && let Some(config) = config.as_object_mut()
+    {
+        config.remove("credsStore");
+    }
+    Ok(config.to_string().into_bytes())
 }
 
 /// The files that may have something, in the order in which they count.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use brisk_io::measure::evict_and_prove;
 use brisk_io::{Residency, residency};
 use brisk_launch::PageEvent;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 use staging::programs::copy_program;
 use staging::{Stage, each_user, watched};
@@ -715,6 +716,9 @@ fn the_profiles_of_a_directory_are_replayed_in_the_order_of_their_names() {
         fs::write(profiles.join("a.profile"), text[..steps].to_owned() + first).unwrap();
         fs::write(profiles.join("c.profile"), "{").unwrap();
         fs::write(profiles.join("d.profile~"), "{").unwrap();
+        // Nobody writes into it.
+        let pipe = profiles.join("e.profile");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
         let replay = |arguments: &[&str]| {
             let output = stage
                 .brisk(&["replay", "profiles"])

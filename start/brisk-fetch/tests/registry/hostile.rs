@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -661,6 +663,71 @@ fn an_empty_variable_names_no_file_with_credentials() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.stdout == contents("etc/text"), "{name}: {said}");
     }
+}
+
+/// What a helper is called becomes a path, and who opens a pipe waits for who writes into it.
+#[test]
+fn a_file_with_credentials_starts_no_other_program_and_blocks_no_start() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    registry.change(|state| state.user = alice());
+    let config = |text: &str| {
+        let place = Place::new();
+        fs::create_dir(place.path("home/.docker")).expect("room");
+        fs::write(place.path("home/.docker/config.json"), text).expect("room");
+        place
+    };
+    let cat = ["cat", &registry.url(), "etc/text"];
+    let helpers = format!("{{\"credHelpers\":{{\"{}\":\"a/b\"}}}}", registry.host);
+    for (text, helper) in [
+        ("{\"credsStore\":\"../x\"}", "../x"),
+        (&*helpers, "a/b"),
+        ("{\"credsStore\":\"a b\"}", "a b"),
+    ] {
+        let message = config(text).fails(&cat);
+        let expected = format!("the helper {helper:?} has other characters than letters, digits");
+        assert!(message.contains(&expected), "{message}");
+    }
+    // An empty word is no helper.
+    let secret = BASE64.encode(b"alice:sesame");
+    let auths = format!("{{\"{}\":{{\"auth\":\"{secret}\"}}}}", registry.host);
+    let place = config(&format!("{{\"credsStore\":\"\",\"auths\":{auths}}}"));
+    assert!(place.done(&cat) == contents("etc/text"));
+    let place = config("{\"credsStore\":\"\"}");
+    assert!(place.fails(&cat).contains("does not let you in"));
+    // A pipe has nothing, and the last file counts.
+    let with_pipe = || {
+        let place = registry.alice();
+        let pipe = place.path("run/containers/auth.json");
+        fs::create_dir_all(pipe.parent().expect("a directory")).expect("room");
+        make_pipe(&pipe);
+        (place, pipe)
+    };
+    assert!(with_pipe().0.done(&cat) == contents("etc/text"));
+    // Nor does it wait for somebody who writes nothing.
+    let (place, pipe) = with_pipe();
+    let mut both = fs::OpenOptions::new();
+    let _writer = both.read(true).write(true).open(&pipe).expect("ours");
+    let message = place.fails(&cat);
+    assert!(
+        message.contains("containers/auth.json: what it has for"),
+        "{message}"
+    );
+}
+
+fn make_pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("coreutils are installed").success());
+}
+
+/// The fetcher of all programs reads it.
+#[test]
+fn a_pipe_in_the_place_of_netrc_stops_no_fetcher() {
+    let place = Place::new();
+    place.publish();
+    let server = Server::start(&place.path("www"));
+    make_pipe(&place.path("home/.netrc"));
+    assert!(place.done(&["cat", &server.url("app.img"), "etc/text"]) == contents("etc/text"));
 }
 
 impl Registry {

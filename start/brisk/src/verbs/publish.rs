@@ -1,11 +1,12 @@
 //! `brisk publish`: writes what a web server needs, so that others can start programs from an image.
 
 use std::borrow::Cow;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use brisk_io::open_at_once;
 use brisk_remote::{Descriptor, MOST_DESCRIPTOR, digits, now};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::say;
@@ -245,7 +246,7 @@ impl Earlier {
             signature: with(".remote.minisig"),
         };
         let read = || -> io::Result<Option<String>> {
-            let file = match File::open(&paths.descriptor) {
+            let file = match open_at_once(&paths.descriptor) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
                 file => file?,
             };

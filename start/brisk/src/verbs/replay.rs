@@ -189,7 +189,8 @@ fn named(paths: &[PathBuf]) -> anyhow::Result<Vec<NamedProfile>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(path).with_context(failed)? {
             let entry = entry.with_context(failed)?;
-            if entry.file_name().as_bytes().ends_with(PROFILE) {
+            // A pipe would wait for whoever writes into it.
+            if entry.file_name().as_bytes().ends_with(PROFILE) && entry.path().is_file() {
                 found.push(entry.path());
             }
         }
