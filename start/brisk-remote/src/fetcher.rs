@@ -353,11 +353,7 @@ impl Fetcher {
         for _ in 0..TRIES {
             match self.ask_once(ask, at_most)? {
                 Tell::Login { registry } => {
-                    let credential = (self.place.login)(&registry)?;
-                    self.send(&Ask::Login {
-                        registry,
-                        credential,
-                    })?;
+                    self.send(&ask.log_in(registry, self.place.login)?)?;
                 }
                 tell => return Ok(tell),
             }

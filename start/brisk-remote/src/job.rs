@@ -75,11 +75,7 @@ impl Job {
                 Some(Tell::Moved { bytes }) => moved(bytes),
                 Some(Tell::Done { digest, realm }) => return Ok(Done { digest, realm }),
                 Some(Tell::Login { registry }) => {
-                    let credential = login(&registry)?;
-                    let login = Ask::Login {
-                        registry,
-                        credential,
-                    };
+                    let login = ask.log_in(registry, login)?;
                     write_line(&mut self.out, &login).map_err(failed)?;
                 }
                 Some(Tell::Refused { why }) => return Err(Error::new(ErrorKind::Server, why)),

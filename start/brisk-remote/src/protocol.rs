@@ -6,6 +6,9 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, ErrorKind, Result};
+use crate::fetcher::Login;
+use crate::remote_url::RemoteUrl;
 use crate::schedule::Class;
 
 /// The longest line. A manifest and a list of manifests fit into it, as JSON writes them, and so does what they say.
@@ -279,6 +282,33 @@ pub enum Tell {
 }
 
 impl Ask {
+    /// What to send if the fetcher wants to know who the user of a registry is, to do this. The command that has asked says so of the
+    /// registry that it has named, and of no other one.
+    ///
+    /// # Errors
+    ///
+    /// `Fetcher` for another registry, and those of `login`.
+    pub(crate) fn log_in(&self, registry: String, login: Login) -> Result<Self> {
+        let (Self::Resolve { url, .. }
+        | Self::Open { url, .. }
+        | Self::Referrer { url, .. }
+        | Self::Cosigned { url, .. }
+        | Self::Push(Upload { url, .. })
+        | Self::PushIndex { url, .. }
+        | Self::Pull(Download { url, .. })) = self
+        else {
+            return Err(foreign(&registry, "what has no URL"));
+        };
+        let named = RemoteUrl::parse(url)?.registry();
+        if named.is_none_or(|named| named.host() != registry) {
+            return Err(foreign(&registry, url));
+        }
+        Ok(Self::Login {
+            credential: login(&registry)?,
+            registry,
+        })
+    }
+
     /// Wants `bytes`.
     pub fn want(bytes: Range<u64>, class: Class) -> Self {
         Self::Want {
@@ -287,6 +317,14 @@ impl Ask {
             class,
         }
     }
+}
+
+fn foreign(registry: &str, asked: &str) -> Error {
+    let text = format!(
+        "brisk-fetch wants what you have for {}, though it was asked for {asked}; nothing was sent",
+        registry.escape_debug()
+    );
+    Error::new(ErrorKind::Fetcher, text)
 }
 
 /// Writes a message.
@@ -310,4 +348,45 @@ pub fn parse_line<T: for<'de> Deserialize<'de>>(line: &[u8]) -> io::Result<T> {
         )));
     }
     serde_json::from_slice(line).map_err(|e| invalid(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever has taken a fetcher over may ask for anything.
+    #[test]
+    fn only_the_registry_that_was_named_learns_who_the_user_is() {
+        let of = |url: &str| Ask::Referrer {
+            url: url.into(),
+            subject: String::new(),
+        };
+        let login: Login = |registry| {
+            Ok(Some(Credential {
+                user: None,
+                secret: registry.to_owned(),
+            }))
+        };
+        for (ask, registry, may) in [
+            (of("oci://a.example/x:1"), "a.example", true),
+            (of("oci+http://a.example:5000/x"), "a.example:5000", true),
+            (of("oci://a.example:5000/x"), "a.example", false),
+            (of("oci://a.example/x"), "b.example", false),
+            (of("https://a.example/x.img"), "a.example", false),
+            (Ask::want(0..1, Class::Miss), "a.example", false),
+        ] {
+            let said = ask.log_in(registry.into(), login);
+            match said {
+                Ok(Ask::Login { credential, .. }) if may => {
+                    assert_eq!(credential.expect("there is one").secret, registry);
+                }
+                Err(e) if !may => {
+                    let said = e.to_string();
+                    let wanted = format!("brisk-fetch wants what you have for {registry}, though");
+                    assert!(said.starts_with(&wanted), "{said}");
+                }
+                said => panic!("{ask:?} {registry}: {said:?}"),
+            }
+        }
+    }
 }
