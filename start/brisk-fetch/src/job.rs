@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream as StdStream;
@@ -22,9 +23,10 @@ use brisk_remote::{
     digits, media_type, parse_line,
 };
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
-use http::{Request, Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, RANGE};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use reqwest::Url;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -34,7 +36,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::confine::confine;
 use crate::origin::{Origin, next_piece, reasons, referrers_tag};
-use crate::registry::{Access, Refusal, is_at, refused, several, upload_place};
+use crate::registry::{Access, Refusal, TRIES, is_at, refused, several, upload_place};
 use crate::server::read_line;
 
 /// How long nothing may move in an upload.
@@ -45,6 +47,11 @@ const TELL: Duration = Duration::from_millis(200);
 
 /// Bytes of a file that are sent at once.
 const PIECE: usize = 256 << 10;
+
+/// Bytes of a blob in one request, if a server takes no request with all of them. A server that takes less says so, and then it is half
+/// of that, down to what nginx takes unless it is told otherwise.
+const MOST_CHUNK: u64 = 16 << 20;
+const LEAST_CHUNK: u64 = 1 << 20;
 
 /// The most bytes of the manifest of a container image.
 const MOST_MANIFEST: u64 = 4 << 20;
@@ -182,18 +189,20 @@ impl Job {
     async fn push(&self, name: &RegistryName, upload: &Upload) -> Result<String, Refusal> {
         let config = Content::of(upload.config.as_bytes(), "");
         let config_bytes = Bytes::from(upload.config.clone());
-        let file = FileBody {
-            file: Arc::clone(&self.file),
-            at: 0,
-            end: upload.bytes,
-            moved: Arc::clone(&self.moved),
+        let file = |bytes: Range<u64>| {
+            reqwest::Body::wrap(FileBody {
+                file: Arc::clone(&self.file),
+                at: bytes.start,
+                end: bytes.end,
+                moved: Arc::clone(&self.moved),
+            })
         };
-        self.push_blob(name, &upload.digest, upload.bytes, || {
-            reqwest::Body::wrap(file.clone())
-        })
-        .await?;
-        self.push_blob(name, &config.digest, config.size, || {
-            reqwest::Body::from(config_bytes.clone())
+        self.push_blob(name, &upload.digest, upload.bytes, file)
+            .await?;
+        self.push_blob(name, &config.digest, config.size, |bytes| {
+            let [start, end] =
+                [bytes.start, bytes.end].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+            reqwest::Body::from(config_bytes.slice(start..end))
         })
         .await?;
         let manifest = Manifest::parse(&upload.manifest);
@@ -255,7 +264,7 @@ impl Job {
         name: &RegistryName,
         digest: &str,
         bytes: u64,
-        body: impl Fn() -> reqwest::Body,
+        body: impl Fn(Range<u64>) -> reqwest::Body,
     ) -> Result<(), Refusal> {
         if self.has(name, digest, bytes).await? {
             self.moved.fetch_add(bytes, Ordering::Relaxed);
@@ -277,33 +286,133 @@ impl Job {
         Ok(response.status() == StatusCode::OK && len == Some(bytes))
     }
 
-    /// Sends a blob in one piece. All registries can do that.
+    /// Sends a blob in one piece, which all registries can take. What stands before them may take only shorter requests.
     async fn upload(
         &self,
         name: &RegistryName,
         digest: &str,
         bytes: u64,
-        body: impl Fn() -> reqwest::Body,
+        body: impl Fn(Range<u64>) -> reqwest::Body,
     ) -> Result<(), Refusal> {
-        let begin = || {
+        let (place, _) = self.begin_upload(name).await?;
+        let response = self
+            .end_upload(name, place, digest, bytes, || body(0..bytes))
+            .await?;
+        if response.status() == StatusCode::PAYLOAD_TOO_LARGE && bytes > LEAST_CHUNK {
+            return self.upload_in_chunks(name, digest, bytes, body).await;
+        }
+        judge(name, &[StatusCode::CREATED], response).map(drop)
+    }
+
+    /// Sends a blob in several pieces, each from where the registry says that the last one has ended.
+    async fn upload_in_chunks(
+        &self,
+        name: &RegistryName,
+        digest: &str,
+        bytes: u64,
+        body: impl Fn(Range<u64>) -> reqwest::Body,
+    ) -> Result<(), Refusal> {
+        let (mut place, least) = self.begin_upload(name).await?;
+        let mut chunk = MOST_CHUNK;
+        // All at once are too many.
+        while chunk >= bytes && chunk > LEAST_CHUNK {
+            chunk /= 2;
+        }
+        chunk = chunk.max(least);
+        let (mut at, mut failures) = (0, 0);
+        while at < bytes {
+            let end = bytes.min(at.saturating_add(chunk));
+            let request = || {
+                Request::patch(place.as_str())
+                    .header(CONTENT_TYPE, "application/octet-stream")
+                    .header(CONTENT_LENGTH, end - at)
+                    .header(CONTENT_RANGE, format!("{at}-{}", end - 1))
+                    .body(body(at..end))
+                    .map_err(|e| e.to_string())
+            };
+            let sent = self.send_upload(name, &place, request).await;
+            if let Ok(response) = &sent
+                && response.status() == StatusCode::PAYLOAD_TOO_LARGE
+                && chunk / 2 >= LEAST_CHUNK.max(least)
+            {
+                chunk /= 2;
+                continue;
+            }
+            let sent = sent.and_then(|response| match response.status() {
+                // It has ended a piece elsewhere.
+                StatusCode::RANGE_NOT_SATISFIABLE => Err(Refusal::Later(format!(
+                    "{} takes no bytes from {at} on",
+                    name.host()
+                ))),
+                _ => judge(name, &[StatusCode::ACCEPTED], response),
+            });
+            let answer = match sent {
+                Ok(answer) => answer,
+                Err(Refusal::Later(_)) if failures < TRIES => {
+                    failures += 1;
+                    let request = || {
+                        Request::get(place.as_str())
+                            .header(CACHE_CONTROL, "no-store")
+                            .body(reqwest::Body::from(""))
+                            .map_err(|e| e.to_string())
+                    };
+                    let asked = several(async || {
+                        let response = self.send_upload(name, &place, request).await?;
+                        judge(name, &[StatusCode::NO_CONTENT], response)
+                    });
+                    asked.await?
+                }
+                Err(e) => return Err(e),
+            };
+            if answer.headers().contains_key(LOCATION) {
+                place = place_of(name, &answer)?;
+            }
+            let taken = end_of(answer.headers()).unwrap_or(end);
+            if !(at..=end).contains(&taken) {
+                return Err(Refusal::Never(format!(
+                    "{} says that it has {taken} bytes of {digest}, though it was sent those from {at} to {end}",
+                    name.host()
+                )));
+            }
+            match taken > at {
+                true => failures = 0,
+                false => failures += 1,
+            }
+            if failures > TRIES {
+                return Err(format!("{} takes nothing more", name.host()).into());
+            }
+            at = taken;
+        }
+        let nothing = || reqwest::Body::from("");
+        let response = self.end_upload(name, place, digest, 0, nothing).await?;
+        judge(name, &[StatusCode::CREATED], response).map(drop)
+    }
+
+    /// Where a blob is to be sent, and how many bytes each piece of several must have at least.
+    async fn begin_upload(&self, name: &RegistryName) -> Result<(Url, u64), Refusal> {
+        let request = || {
             Request::post(name.upload_url())
                 .header(CONTENT_LENGTH, 0)
                 .body(reqwest::Body::from(""))
                 .map_err(|e| e.to_string())
         };
         let response = self
-            .ask(name, &[StatusCode::ACCEPTED], Access::Push, begin)
+            .ask(name, &[StatusCode::ACCEPTED], Access::Push, request)
             .await?;
-        let place = response.headers().get(LOCATION);
-        let place = place.and_then(|place| place.to_str().ok());
-        let place = place.and_then(|place| upload_place(place, name));
-        let mut place = place.ok_or_else(|| {
-            let why = format!(
-                "{} does not say where to send to, or where it may not be sent",
-                name.host()
-            );
-            Refusal::Never(why)
-        })?;
+        let least = response.headers().get("oci-chunk-min-length");
+        let least = least.and_then(|least| least.to_str().ok()?.parse().ok());
+        Ok((place_of(name, &response)?, least.unwrap_or(0)))
+    }
+
+    /// Sends the last piece of a blob, and what the digest of all of it is.
+    async fn end_upload(
+        &self,
+        name: &RegistryName,
+        mut place: Url,
+        digest: &str,
+        bytes: u64,
+        body: impl Fn() -> reqwest::Body,
+    ) -> Result<Response<brisk_http::CacheBody>, Refusal> {
         place.query_pairs_mut().append_pair("digest", digest);
         let request = || {
             Request::put(place.as_str())
@@ -312,6 +421,15 @@ impl Job {
                 .body(body())
                 .map_err(|e| e.to_string())
         };
+        self.send_upload(name, &place, request).await
+    }
+
+    async fn send_upload(
+        &self,
+        name: &RegistryName,
+        place: &Url,
+        request: impl Fn() -> Result<Request<reqwest::Body>, String>,
+    ) -> Result<Response<brisk_http::CacheBody>, Refusal> {
         // Another host gets no token.
         let is_own = is_at(place.as_str(), &name.origin());
         let sent = async {
@@ -320,8 +438,7 @@ impl Job {
                 false => Ok(self.origin.send(request()?).await?),
             }
         };
-        let response = self.while_it_moves(name, sent).await?;
-        judge(name, &[StatusCode::CREATED], response).map(drop)
+        self.while_it_moves(name, sent).await
     }
 
     /// Waits for an answer as long as bytes move.
@@ -429,6 +546,32 @@ impl Job {
     }
 }
 
+/// Where an answer says that a blob is to be sent.
+fn place_of(
+    name: &RegistryName,
+    response: &Response<brisk_http::CacheBody>,
+) -> Result<Url, Refusal> {
+    let place = response.headers().get(LOCATION);
+    let place = place.and_then(|place| upload_place(place.to_str().ok()?, name));
+    place.ok_or_else(|| {
+        Refusal::Never(format!(
+            "{} does not say where to send to, or where it may not be sent",
+            name.host()
+        ))
+    })
+}
+
+/// How many bytes a registry says that it has: `Range: 0-LAST`. It says `0-0` if it has none.
+fn end_of(headers: &HeaderMap) -> Option<u64> {
+    let range = headers.get(RANGE)?.to_str().ok()?;
+    let range = range.trim_start_matches("bytes=");
+    let last: u64 = range.strip_prefix("0-")?.parse().ok()?;
+    Some(match last {
+        0 => 0,
+        last => last.saturating_add(1),
+    })
+}
+
 fn name_of(ask: &Ask) -> Result<RegistryName, String> {
     let (Ask::Push(Upload { url, .. })
     | Ask::PushIndex { url, .. }
@@ -461,6 +604,9 @@ fn judge(
     let why = format!("{} answers {status}", name.host());
     match status.as_u16() {
         401 | 403 => Err(Refusal::Never(refused(name))),
+        413 => Err(Refusal::Never(format!(
+            "{why}: it, or what stands before it, takes no more in one request; of nginx, client_max_body_size says how much"
+        ))),
         408 | 425 | 429 | 500..=599 => Err(Refusal::Later(why)),
         _ => Err(Refusal::Never(why)),
     }
@@ -529,7 +675,7 @@ async fn fetch_once(
 }
 
 /// Bytes of a file on their way.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct FileBody {
     file: Arc<File>,
     at: u64,

@@ -112,24 +112,31 @@ fn alice() -> Option<String> {
     Some(format!("Basic {}", BASE64.encode(b"alice:sesame")))
 }
 
+/// The next request: method and path, and its fields. None: there is none.
+fn head(lines: &mut impl BufRead) -> std::io::Result<Option<(String, HashMap<String, String>)>> {
+    let mut line = String::new();
+    if lines.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let request = line.trim_end().trim_end_matches(" HTTP/1.1").to_owned();
+    let mut fields = HashMap::new();
+    loop {
+        line.clear();
+        lines.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else {
+            return Ok(Some((request, fields)));
+        };
+        fields.insert(name.to_ascii_lowercase(), value.to_owned());
+    }
+}
+
 impl Shared {
     fn answer(&self, stream: TcpStream) -> std::io::Result<()> {
         let mut lines = BufReader::new(stream);
         loop {
-            let mut line = String::new();
-            if lines.read_line(&mut line)? == 0 {
+            let Some((request, fields)) = head(&mut lines)? else {
                 return Ok(());
-            }
-            let request = line.trim_end().trim_end_matches(" HTTP/1.1").to_owned();
-            let mut fields = HashMap::new();
-            loop {
-                line.clear();
-                lines.read_line(&mut line)?;
-                let Some((name, value)) = line.trim_end().split_once(": ") else {
-                    break;
-                };
-                fields.insert(name.to_ascii_lowercase(), value.to_owned());
-            }
+            };
             let len = fields
                 .get("content-length")
                 .and_then(|len| len.parse().ok());
@@ -728,6 +735,145 @@ fn a_pipe_in_the_place_of_netrc_stops_no_fetcher() {
     let server = Server::start(&place.path("www"));
     make_pipe(&place.path("home/.netrc"));
     assert!(place.done(&["cat", &server.url("app.img"), "etc/text"]) == contents("etc/text"));
+}
+
+/// A registry into which is pushed, behind a server that takes 4 MiB at once.
+#[derive(Default)]
+struct Taker {
+    /// What was sent, and what it has, by digest.
+    taken: Vec<u8>,
+    blobs: HashMap<String, Vec<u8>>,
+    manifest: Vec<u8>,
+    /// Ranges of pieces that it did not refuse.
+    pieces: Vec<String>,
+    /// What it says that it has after the first piece, if that is not true.
+    lie: Option<u64>,
+}
+
+impl Taker {
+    /// The answer to a request: a status and fields. None: it hangs up.
+    fn answer(&mut self, request: &str, range: Option<String>, body: Vec<u8>) -> Option<String> {
+        let (method, path) = request.split_once(' ').expect("a request");
+        let place = "Location: /v2/app/blobs/uploads/1?a=b\r\n";
+        match method {
+            _ if body.len() > 4 << 20 => Some("413 No".into()),
+            "HEAD" => Some("404 No".into()),
+            "POST" => {
+                self.taken.clear();
+                Some(format!("202 Go\r\n{place}OCI-Chunk-Min-Length: 1000\r\n"))
+            }
+            "GET" => Some(format!("204 Here\r\n{place}{}", self.range())),
+            "PATCH" => {
+                let range = range.expect("a range");
+                if !range.starts_with(&format!("{}-", self.taken.len())) {
+                    return Some("416 No".into());
+                }
+                self.pieces.push(range);
+                let taken = match self.pieces.len() {
+                    1 | 2 => 1 << 20,
+                    _ => body.len(),
+                };
+                self.taken.extend(&body[..taken]);
+                let said = format!("202 Go\r\n{place}{}", self.range());
+                Some(said).filter(|_| self.pieces.len() != 2)
+            }
+            "PUT" if path.contains("/manifests/") => {
+                self.manifest = body;
+                Some("201 Done".into())
+            }
+            "PUT" => {
+                self.taken.extend(body);
+                let digest = Content::of(&self.taken, "").digest;
+                let is_right = path
+                    .replace("%3A", ":")
+                    .ends_with(&format!("?a=b&digest={digest}"));
+                self.blobs.insert(digest, std::mem::take(&mut self.taken));
+                Some(String::from(if is_right { "201 Done" } else { "400 No" }))
+            }
+            _ => Some("405 No".into()),
+        }
+    }
+
+    fn range(&self) -> String {
+        let last = (self.taken.len() as u64).saturating_sub(1);
+        format!("Range: 0-{}\r\n", self.lie.unwrap_or(last))
+    }
+
+    /// Its address.
+    fn start(lie: Option<u64>) -> (String, Arc<Mutex<Self>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let host = listener.local_addr().expect("an address").to_string();
+        let taker = Arc::new(Mutex::new(Self {
+            lie,
+            ..Self::default()
+        }));
+        let shared = Arc::clone(&taker);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let taker = Arc::clone(&shared);
+                // A client that has gone is no fault.
+                thread::spawn(move || Self::serve(&taker, stream).ok());
+            }
+        });
+        (host, taker)
+    }
+
+    fn serve(taker: &Mutex<Self>, stream: TcpStream) -> std::io::Result<()> {
+        let mut lines = BufReader::new(stream);
+        loop {
+            let Some((request, fields)) = head(&mut lines)? else {
+                return Ok(());
+            };
+            let len = fields
+                .get("content-length")
+                .and_then(|len| len.parse().ok());
+            let mut body = vec![0; len.unwrap_or(0)];
+            lines.read_exact(&mut body)?;
+            let range = fields.get("content-range").cloned();
+            let said = taker.lock().expect("alive").answer(&request, range, body);
+            let Some(said) = said else {
+                return Ok(());
+            };
+            let said = said.trim_end();
+            write!(
+                lines.get_mut(),
+                "HTTP/1.1 {said}\r\nContent-Length: 0\r\n\r\n"
+            )?;
+        }
+    }
+}
+
+#[test]
+fn a_push_goes_on_from_where_a_registry_says_that_it_is() {
+    let place = Place::new();
+    let image = super::packed(&place);
+    let (host, taker) = Taker::start(None);
+    super::pushed(&place, &image, &format!("oci://{host}/app:1"));
+    let taker = taker.lock().expect("alive");
+    let manifest = Manifest::parse(&String::from_utf8_lossy(&taker.manifest)).expect("ours");
+    let blob = &taker.blobs[&manifest.layers[0].digest];
+    let (mib, len) = (1 << 20, blob.len());
+    let pieces = [(0, 4 * mib), (mib, 5 * mib), (2 * mib, len)];
+    assert_eq!(
+        taker.pieces,
+        pieces.map(|(start, end)| format!("{start}-{}", end - 1))
+    );
+    drop(taker);
+    // What it cannot have.
+    for lie in [4 << 20, u64::MAX] {
+        let (host, _) = Taker::start(Some(lie));
+        let url = format!("oci://{host}/app:1");
+        let message = place.fails(&["push", &image, &url, "-q"]);
+        assert!(
+            message.contains("though it was sent those from 0 to 4194304"),
+            "{message}"
+        );
+    }
+    // Nothing, again and again.
+    let (host, _) = Taker::start(Some(0));
+    let url = format!("oci://{host}/app:1");
+    let message = place.fails(&["push", &image, &url, "-q"]);
+    assert!(message.contains("takes nothing more"), "{message}");
 }
 
 impl Registry {

@@ -24,11 +24,7 @@ struct Registry {
 impl Registry {
     /// Keeps its files in the place. With `is_closed`, only alice may use it, with the password `open sesame`.
     fn start(place: &Place, is_closed: bool) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|listener| listener.local_addr())
-            .expect("a port")
-            .port();
-        let host = format!("127.0.0.1:{port}");
+        let host = free_host();
         let auth = match is_closed {
             true => {
                 let users = Command::new("htpasswd")
@@ -75,6 +71,55 @@ impl Drop for Registry {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// An nginx before a registry. It ends with the test.
+struct Front {
+    process: Child,
+    /// `HOST:PORT`.
+    host: String,
+}
+
+impl Front {
+    /// Has in its log what it was asked for, and what the answer was.
+    fn start(place: &Place, registry: &str, more: &str) -> Self {
+        let host = free_host();
+        let files = place.path("nginx");
+        fs::create_dir_all(&files).expect("room");
+        let config = format!(
+            "daemon off; pid pid; error_log error; events {{}}\nhttp {{\n log_format said '$request_method $request_uri $status';\n \
+             access_log log said; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;\n uwsgi_temp_path \
+             uwsgi; scgi_temp_path scgi;\n server {{ listen {host}; {more} location / {{ proxy_pass http://{registry}; \
+             proxy_set_header Host $http_host; }} }} }}\n"
+        );
+        let path = files.join("nginx.conf");
+        fs::write(&path, config).expect("room");
+        let process = Command::new("nginx")
+            .args(["-p", &text(&files), "-c", &text(&path)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nginx is installed");
+        await_that("it listens", || TcpStream::connect(&host).is_ok());
+        Self { process, host }
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        // Its workers end with it.
+        crate::kill(self.process.id(), "-TERM");
+        self.process.wait().ok();
+    }
+}
+
+/// An address of this machine at which nobody listens.
+fn free_host() -> String {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a port")
+        .port();
+    format!("127.0.0.1:{port}")
 }
 
 /// The image `made.img` of some files, without a hash tree.

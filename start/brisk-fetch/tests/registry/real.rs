@@ -11,7 +11,7 @@ use data_encoding::BASE64;
 use minisign::KeyPair;
 use serde_json::Value;
 
-use super::{Registry, Signer, packed, payload, pushed, signatures};
+use super::{Front, Registry, Signer, packed, payload, pushed, signatures};
 use crate::support::{Place, await_that, contents, text};
 
 #[test]
@@ -208,6 +208,56 @@ fn what_is_said_of_a_push_is_documented() {
         .filter_map(|line| line.strip_prefix("| `"));
     let fields: BTreeSet<_> = rows.filter_map(|row| row.split('`').next()).collect();
     assert_eq!(fields, printed.keys().map(|name| &**name).collect());
+}
+
+/// nginx takes 1 MiB in one request, unless it is told otherwise.
+#[test]
+fn a_push_through_a_server_that_takes_short_requests_goes_in_pieces() {
+    let place = Place::new();
+    let registry = Registry::start(&place, true);
+    let front = Front::start(&place, &registry.host, "");
+    let image = packed(&place);
+    assert!(fs::metadata(&image).expect("packed").len() > 5 << 20);
+    let mut user = Place::new();
+    let secret = BASE64.encode(b"alice:open sesame");
+    let auths = format!(
+        "{{\"auths\":{{\"{}\":{{\"auth\":\"{secret}\"}}}}}}",
+        front.host
+    );
+    fs::write(place.path("auth.json"), auths).expect("room");
+    user.variables = vec![("REGISTRY_AUTH_FILE", text(&place.path("auth.json")))];
+    let url = format!("oci://{}/app:1", front.host);
+    pushed(&user, &image, &url);
+    for name in ["etc/text", "data/1", "data/39"] {
+        assert!(user.done(&["cat", &url, name]) == contents(name), "{name}");
+    }
+    let log = fs::read_to_string(place.path("nginx/log")).expect("it was asked");
+    let patches: Vec<_> = log
+        .lines()
+        .filter(|line| line.starts_with("PATCH "))
+        .collect();
+    let sent = patches.iter().filter(|line| line.ends_with(" 202"));
+    assert_eq!(
+        sent.count() as u64,
+        (fs::metadata(&image).expect("packed").len()).div_ceil(1 << 20),
+        "{log}"
+    );
+    drop(front);
+    let front = Front::start(&place, &registry.host, "client_max_body_size 900k;");
+    let url = format!("oci://{}/app:2", front.host);
+    let auths = format!(
+        "{{\"auths\":{{\"{}\":{{\"auth\":\"{secret}\"}}}}}}",
+        front.host
+    );
+    fs::write(place.path("auth.json"), auths).expect("room");
+    fs::write(place.path("tree/etc/text"), "other").expect("room");
+    let other = text(&place.path("other.img"));
+    place.done(&["pack", &text(&place.path("tree")), "-o", &other, "-q"]);
+    let message = user.fails(&["push", &other, &url, "-q"]);
+    assert!(
+        message.contains("of nginx, client_max_body_size says how much"),
+        "{message}"
+    );
 }
 
 /// docker-registry keeps no list of what is said of a manifest, so a tag stands for it.
