@@ -14,7 +14,7 @@ brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-o
 # Published cases that are measured anew.
 CASES = case-leyden case-uv case-squashfs case-siaqodb
 
-.PHONY: all starters bundle compiler smoke smoke-tested demo check test conformance bench figures launches proxy-figures index-figures objects-figures caches-figures $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
+.PHONY: all starters bundle compiler smoke smoke-tested demo check test python conformance bench figures launches proxy-figures index-figures objects-figures caches-figures $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # brisk and brisk-run are linked statically if there is a static C library. A cold launch then reads no library and no cache
 # of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
@@ -63,6 +63,23 @@ check:
 # of these signals, so env restores the default. Many tests wait for processes of theirs, so more of them run than there are processors.
 test: deps
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
+
+# Builds the wheel of the Python module without optimisation, and tests it by pytest, in a virtual environment of its own. The tests
+# of images on the network use the brisk-fetch that `make test` has built.
+PYTHON = target/tools/python
+python: deps $(PYTHON)/made target/debug/brisk-fetch
+	rm -rf target/python
+	$(PYTHON)/bin/maturin build --quiet --profile dev --locked --manifest-path start/brisk-python/Cargo.toml --target-dir $(abspath target) --out target/python
+	$(PYTHON)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps target/python/brisk-*.whl
+	PATH="$(abspath target/debug):$$PATH" $(PYTHON)/bin/python -m pytest --quiet -p no:cacheprovider start/brisk-python/tests
+
+$(PYTHON)/made: start/brisk-python/tests/requirements.txt
+	python3 -m venv --clear $(PYTHON)
+	$(PYTHON)/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+target/debug/brisk-fetch:
+	$(CARGO) build --locked -p brisk-fetch --bin brisk-fetch
 
 # Runs the public suite of cache tests, by its own runner, against brisk proxy, a private cache, nginx, Squid, Varnish and no
 # cache at all, and writes all verdicts to RESULT. Fails if brisk's verdicts are others than docs/conformance.md says. This

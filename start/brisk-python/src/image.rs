@@ -1,0 +1,534 @@
+//! Images, as Python programs have them.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use brisk_image::{FileType, Image as OpenImage, Inode, InodeKind};
+use brisk_remote::RemoteUrl;
+use pyo3::exceptions::{PyRuntimeWarning, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyString, PyTuple};
+use rustix::io::Errno;
+
+use crate::fault::Fault;
+use crate::image_path::{ImagePath, Name, fspath};
+use crate::object::FileObject;
+use crate::per_process::PerProcess;
+use crate::reader::{self, Failed, Reader};
+use crate::remote::RemoteSource;
+use crate::source::Source;
+
+/// A SquashFS image, whose files are read without mounting it.
+///
+/// `source` is a path, a URL (https, http, oci), or a binary file object that can seek. An image on the network is what the root hash
+/// behind `#sha256=` says, or what a server says by https; `insecure` believes a server by plain http, too.
+///
+/// Paths are text, bytes, or objects with `__fspath__`, from the root whether they start with a slash or not. Symbolic links are
+/// followed, and none leads out of the image. Iterating gives the paths of all that is no directory.
+///
+/// Threads can share an image. A process that was forked opens it anew, and a pickle has what it was opened from.
+#[pyclass(frozen, subclass, weakref, module = "brisk._brisk")]
+pub struct Image {
+    source: Source,
+    /// What a pickle has: an absolute path, a URL, or a file object.
+    given: Py<PyAny>,
+    insecure: bool,
+    /// For messages.
+    name: String,
+    bytes_used: u64,
+    open: PerProcess<OpenImage>,
+}
+
+impl Image {
+    /// The image, as this process has opened it.
+    pub fn opened(&self, py: Python<'_>) -> PyResult<OpenImage> {
+        let open = || {
+            self.source
+                .open_again()
+                .map_err(|fault| self.raise(py, fault, None))
+        };
+        let closed = || PyValueError::new_err("I/O operation on closed image");
+        self.open.get(py, open)?.ok_or_else(closed)
+    }
+
+    /// Bytes of the image.
+    pub fn bytes_used(&self) -> u64 {
+        self.bytes_used
+    }
+
+    /// The exception about `path` of this image.
+    pub fn raise(&self, py: Python<'_>, fault: Fault, path: Option<&Bound<'_, PyAny>>) -> PyErr {
+        fault.raise(py, &self.name, path)
+    }
+
+    /// Does `work` about `path` without Python's lock.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        path: &ImagePath<'_>,
+        work: impl FnOnce(&OpenImage, &Path) -> Result<T, Fault> + Send,
+    ) -> PyResult<T> {
+        let image = self.opened(py)?;
+        let place = path.path();
+        py.detach(|| work(&image, place))
+            .map_err(|fault| self.raise(py, fault, Some(&path.given)))
+    }
+
+    /// The paths of all that is no directory, relative to the root.
+    fn files(&self, py: Python<'_>) -> PyResult<Vec<OsString>> {
+        let image = self.opened(py)?;
+        let files = py.detach(|| {
+            let mut files = Vec::new();
+            for entry in image.walk()? {
+                let (path, inode) = entry?.into_parts();
+                if !inode.is_dir() {
+                    files.push(path.into_os_string());
+                }
+            }
+            Ok(files)
+        });
+        files.map_err(|fault| self.raise(py, fault, None))
+    }
+}
+
+#[pymethods]
+impl Image {
+    #[new]
+    #[pyo3(signature = (source, *, insecure = false))]
+    fn new(source: &Bound<'_, PyAny>, insecure: bool) -> PyResult<Self> {
+        let py = source.py();
+        let is_object = source.hasattr("read")? && !source.hasattr("__fspath__")?;
+        let plain = if is_object {
+            source.clone()
+        } else {
+            fspath(source)?
+        };
+        let text = plain.cast::<PyString>().ok().filter(|text| {
+            text.to_str()
+                .is_ok_and(|text| RemoteUrl::is_url(text.as_ref()))
+        });
+        let (name, given, found) = if is_object {
+            let name = source
+                .getattr("name")
+                .and_then(|name| name.extract())
+                .unwrap_or_else(|_| "the file object".to_owned());
+            (
+                name,
+                plain.clone(),
+                Ok(Source::Object(FileObject::new(plain.unbind()))),
+            )
+        } else if let Some(text) = text {
+            let url: String = text.extract()?;
+            let fetcher: Option<PathBuf> = py
+                .import("brisk._programs")?
+                .call_method1("program", ("brisk-fetch",))?
+                .extract()?;
+            let found = py.detach(|| RemoteSource::find(&url, fetcher, insecure));
+            (
+                url,
+                plain.clone(),
+                found.map(|remote| Source::Remote(Box::new(remote))),
+            )
+        } else {
+            let path = ImagePath::extract(plain.as_borrowed())?;
+            let absolute = py.import("os.path")?.call_method1("abspath", (&plain,))?;
+            let place = path.path();
+            let found = py.detach(|| Source::file(place));
+            (place.display().to_string(), absolute, found)
+        };
+        let opened = found.and_then(|source| {
+            let open = py.detach(|| source.open())?;
+            Ok((source, open))
+        });
+        let (source, open) = opened.map_err(|fault| fault.raise(py, &name, None))?;
+        if let Source::Remote(remote) = &source
+            && let Some(why) = &remote.stale
+        {
+            let text = std::ffi::CString::new(format!(
+                "{name}: {why}; brisk reads the image that it has under this name"
+            ))?;
+            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)?;
+        }
+        Ok(Self {
+            source,
+            given: given.unbind(),
+            insecure,
+            name,
+            bytes_used: open.bytes_used(),
+            open: PerProcess::new(open),
+        })
+    }
+
+    /// Pickled by what it was opened from.
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let options = PyDict::new(py);
+        options.set_item("insecure", self.insecure)?;
+        Ok((PyTuple::new(py, [&self.given])?, options))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = if self.open.is_closed(py) {
+            " closed"
+        } else {
+            ""
+        };
+        format!("<brisk.Image {:?}{state}>", self.name)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.close(py);
+    }
+
+    /// Lets the image go. Later calls raise `ValueError`. Files that are open stay open.
+    fn close(&self, py: Python<'_>) {
+        self.open.close(py);
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.open.is_closed(py)
+    }
+
+    /// All bytes of a file.
+    fn read<'py>(&self, py: Python<'py>, path: ImagePath<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        /// A file that was read at once, or one to be read into the bytes that Python gets.
+        enum Found {
+            Bytes(Vec<u8>),
+            File(brisk_image::FileReader),
+        }
+        let found = self.run(py, &path, |image, place| {
+            let (_, file) = reader::file_at(image, place)?;
+            match file.len() <= reader::SMALL as u64 {
+                true => Ok(Found::Bytes(file.read_to_vec()?)),
+                false => Ok(Found::File(file)),
+            }
+        })?;
+        match found {
+            Found::Bytes(bytes) => Ok(PyBytes::new(py, &bytes)),
+            Found::File(file) => self.raised(
+                reader::read(py, &file, 0, file.len(), self.bytes_used),
+                &path,
+            ),
+        }
+    }
+
+    /// Fills `buffer` with the bytes of a file from `offset` on, and returns how many: fewer only at the end.
+    #[pyo3(signature = (path, buffer, offset = 0))]
+    fn readinto(
+        &self,
+        py: Python<'_>,
+        path: ImagePath<'_>,
+        buffer: &Bound<'_, PyAny>,
+        offset: u64,
+    ) -> PyResult<usize> {
+        let (_, file) = self.run(py, &path, reader::file_at)?;
+        self.raised(reader::read_into(py, &file, buffer, offset), &path)
+    }
+
+    /// What `brisk.File` reads from.
+    fn _reader(slf: &Bound<'_, Self>, path: ImagePath<'_>) -> PyResult<Reader> {
+        let (inode, file) = slf.get().run(slf.py(), &path, reader::file_at)?;
+        Ok(Reader::new(
+            slf.clone().unbind(),
+            path.given.unbind(),
+            inode,
+            file,
+        ))
+    }
+
+    /// The names in a directory, in the order of their bytes.
+    #[pyo3(signature = (path = None))]
+    fn ls(&self, py: Python<'_>, path: Option<ImagePath<'_>>) -> PyResult<Vec<Name>> {
+        let path = or_root(py, path)?;
+        let names = self.run(py, &path, |image, place| {
+            let directory = directory(image, place)?;
+            let mut names = Vec::new();
+            for entry in image.read_dir(&directory)? {
+                names.push(entry?.name().to_owned());
+            }
+            Ok(names)
+        })?;
+        Ok(names.iter().map(|name| path.name(name)).collect())
+    }
+
+    /// The names in a directory, each with what `stat` says of it. Links are not followed.
+    #[pyo3(signature = (path = None))]
+    fn scandir<'py>(
+        &self,
+        py: Python<'py>,
+        path: Option<ImagePath<'_>>,
+    ) -> PyResult<Vec<(Name, Bound<'py, PyAny>)>> {
+        let path = or_root(py, path)?;
+        let entries = self.run(py, &path, |image, place| {
+            let directory = directory(image, place)?;
+            let mut entries = Vec::new();
+            for entry in image.read_dir(&directory)? {
+                let entry = entry?;
+                entries.push((
+                    entry.name().to_owned(),
+                    Stat::of(&image.entry_inode(&entry)?),
+                ));
+            }
+            Ok(entries)
+        })?;
+        entries
+            .into_iter()
+            .map(|(name, stat)| Ok((path.name(&name), stat.into_pyobject(py)?)))
+            .collect()
+    }
+
+    /// All directories at and below `top`, as `os.walk` has them: path, names of directories, other names.
+    #[pyo3(signature = (top = None))]
+    fn walk<'py>(
+        &self,
+        py: Python<'py>,
+        top: Option<ImagePath<'_>>,
+    ) -> PyResult<Bound<'py, PyIterator>> {
+        let top = or_root(py, top)?;
+        let walked = self.run(py, &top, walk)?;
+        let named =
+            |names: Vec<OsString>| names.iter().map(|name| top.name(name)).collect::<Vec<_>>();
+        let triples = walked.into_iter().map(|at| {
+            (
+                top.name(at.path.as_os_str()),
+                named(at.directories),
+                named(at.others),
+            )
+        });
+        triples.collect::<Vec<_>>().into_pyobject(py)?.try_iter()
+    }
+
+    /// What is at a path, as `os.stat` says it. The device is 0.
+    #[pyo3(signature = (path, *, follow_symlinks = true))]
+    fn stat<'py>(
+        &self,
+        py: Python<'py>,
+        path: ImagePath<'_>,
+        follow_symlinks: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let stat = self.run(py, &path, |image, place| {
+            let inode = match follow_symlinks {
+                true => found(image, place)?,
+                false => found_itself(image, place)?,
+            };
+            Ok(Stat::of(&inode))
+        })?;
+        stat.into_pyobject(py)
+    }
+
+    /// What a symbolic link says.
+    fn readlink(&self, py: Python<'_>, path: ImagePath<'_>) -> PyResult<Name> {
+        let target = self.run(py, &path, |image, place| {
+            match found_itself(image, place)?.kind() {
+                InodeKind::Symlink(target) => Ok(target.clone()),
+                _ => Err(Fault::System(
+                    Errno::INVAL,
+                    "it is no symbolic link".to_owned(),
+                )),
+            }
+        })?;
+        Ok(path.name(&target))
+    }
+
+    /// Whether something is at a path, through symbolic links.
+    fn exists(&self, py: Python<'_>, path: ImagePath<'_>) -> PyResult<bool> {
+        self.run(py, &path, |image, place| {
+            Ok(resolved(image, place)?.is_some())
+        })
+    }
+
+    /// Whether a directory is at a path, through symbolic links.
+    fn isdir(&self, py: Python<'_>, path: ImagePath<'_>) -> PyResult<bool> {
+        self.run(py, &path, |image, place| {
+            Ok(resolved(image, place)?.is_some_and(|inode| inode.is_dir()))
+        })
+    }
+
+    /// Whether a regular file is at a path, through symbolic links.
+    fn isfile(&self, py: Python<'_>, path: ImagePath<'_>) -> PyResult<bool> {
+        self.run(py, &path, |image, place| {
+            Ok(resolved(image, place)?.is_some_and(|inode| inode.is_file()))
+        })
+    }
+
+    fn __contains__(&self, py: Python<'_>, path: ImagePath<'_>) -> PyResult<bool> {
+        self.exists(py, path)
+    }
+
+    /// The paths of all that is no directory, without a slash at the front.
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.files(py)?.into_pyobject(py)?.try_iter()
+    }
+
+    /// How many paths there are.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.files(py)?.len())
+    }
+
+    /// An image is true even if it is empty, and nobody walks through it to know that.
+    fn __bool__(&self) -> bool {
+        true
+    }
+}
+
+impl Image {
+    fn raised<T>(&self, result: Result<T, Failed>, path: &ImagePath<'_>) -> PyResult<T> {
+        result.map_err(|failed| match failed {
+            Failed::Fault(fault) => self.raise(path.given.py(), fault, Some(&path.given)),
+            Failed::Raised(e) => e,
+        })
+    }
+}
+
+fn or_root<'py>(py: Python<'py>, path: Option<ImagePath<'py>>) -> PyResult<ImagePath<'py>> {
+    match path {
+        Some(path) => Ok(path),
+        None => PyString::new(py, "/").as_any().extract(),
+    }
+}
+
+/// What `path` leads to, if something is there. Links in a circle lead to nothing.
+fn resolved(image: &OpenImage, path: &Path) -> Result<Option<Inode>, Fault> {
+    match image.resolve(path) {
+        Err(e) if e.kind() == brisk_image::ErrorKind::SymlinkLoop => Ok(None),
+        resolved => Ok(resolved?),
+    }
+}
+
+/// What `path` leads to.
+pub fn found(image: &OpenImage, path: &Path) -> Result<Inode, Fault> {
+    let inode = image.resolve(path)?;
+    inode.map_or_else(|| Err(absent(image, path)?), Ok)
+}
+
+/// What is at `path`, of which only what leads there is followed.
+fn found_itself(image: &OpenImage, path: &Path) -> Result<Inode, Fault> {
+    let Some(name) = path.file_name() else {
+        return found(image, path);
+    };
+    let parent = directory(image, path.parent().unwrap_or(Path::new("")))?;
+    match image.lookup_in(&parent, name)? {
+        Some(entry) => Ok(image.entry_inode(&entry)?),
+        None => Err(absent(image, path)?),
+    }
+}
+
+/// Why nothing is at `path`: as the system says it, something on the way is no directory, or is not there.
+fn absent(image: &OpenImage, path: &Path) -> Result<Fault, Fault> {
+    for above in path.ancestors().skip(1) {
+        if let Some(inode) = image.resolve(above)? {
+            if !inode.is_dir() {
+                let text = format!("{above:?} is no directory");
+                return Ok(Fault::System(Errno::NOTDIR, text));
+            }
+            break;
+        }
+    }
+    Ok(Fault::System(
+        Errno::NOENT,
+        "no such file or directory in the image".to_owned(),
+    ))
+}
+
+/// The directory that `path` leads to.
+fn directory(image: &OpenImage, path: &Path) -> Result<Inode, Fault> {
+    let inode = found(image, path)?;
+    match inode.is_dir() {
+        true => Ok(inode),
+        false => Err(Fault::System(
+            Errno::NOTDIR,
+            "it is no directory".to_owned(),
+        )),
+    }
+}
+
+/// A directory that a walk has seen.
+struct Walked {
+    path: PathBuf,
+    directories: Vec<OsString>,
+    others: Vec<OsString>,
+}
+
+/// All directories at and below `top`, each before what is in it.
+fn walk(image: &OpenImage, top: &Path) -> Result<Vec<Walked>, Fault> {
+    let start = directory(image, top)?;
+    let mut walked: Vec<Walked> = Vec::new();
+    // Which of them the walk is in.
+    let mut inside: Vec<usize> = Vec::new();
+    for entry in image.walk_from(top.to_owned(), start) {
+        let entry = entry?;
+        inside.truncate(entry.depth());
+        let is_dir = entry.inode().is_dir();
+        if let Some(parent) = inside.last().and_then(|&at| walked.get_mut(at)) {
+            let path = entry.path().as_os_str().as_bytes();
+            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+            let names = if is_dir {
+                &mut parent.directories
+            } else {
+                &mut parent.others
+            };
+            names.push(std::ffi::OsStr::from_bytes(name).to_owned());
+        }
+        if is_dir {
+            inside.push(walked.len());
+            walked.push(Walked {
+                path: entry.path().to_owned(),
+                directories: Vec::new(),
+                others: Vec::new(),
+            });
+        }
+    }
+    Ok(walked)
+}
+
+/// What an inode says, as `os.stat_result` takes it.
+struct Stat([u64; 10]);
+
+impl Stat {
+    fn of(inode: &Inode) -> Self {
+        let kind: u32 = match inode.file_type() {
+            FileType::Directory => 0o040_000,
+            FileType::File => 0o100_000,
+            FileType::Symlink => 0o120_000,
+            FileType::BlockDevice => 0o060_000,
+            FileType::CharDevice => 0o020_000,
+            FileType::Fifo => 0o010_000,
+            FileType::Socket => 0o140_000,
+        };
+        let mode = kind | u32::from(inode.permissions());
+        let (links, user, group) = (inode.nlink(), inode.uid(), inode.gid());
+        let (number, time) = (inode.number(), inode.mtime());
+        let [mode, number, links, user, group, time] =
+            [mode, number, links, user, group, time].map(u64::from);
+        Self([
+            mode,
+            number,
+            0,
+            links,
+            user,
+            group,
+            inode.len(),
+            time,
+            time,
+            time,
+        ])
+    }
+
+    fn into_pyobject(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        static RESULT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        RESULT
+            .import(py, "os", "stat_result")?
+            .call1((PyTuple::new(py, self.0)?,))
+    }
+}
