@@ -5,6 +5,8 @@
 >>> image.ls("train")
 >>> image.read("train/0.png")
 >>> with image.open("train/0.png") as file: ...
+
+`brisk.fs` has the same as a file system of fsspec.
 """
 
 from __future__ import annotations

@@ -1,0 +1,120 @@
+"""A SquashFS image as a file system of fsspec: `squashfs://path/in/image::data.img`."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import stat
+from typing import Any
+
+import fsspec
+from fsspec.spec import AbstractFileSystem
+from fsspec.utils import get_protocol
+
+from . import File, Image
+from ._programs import program
+
+# What brisk-fetch reads.
+NETWORK = ("http", "https", "oci", "oci+http", "oras")
+
+
+class SquashFileSystem(AbstractFileSystem):
+    """Reads the files of an image.
+
+    `fo` is a path, a URL, or a binary file object that can seek. brisk reads paths, and by `brisk-fetch` also https://, http:// and
+    oci://. Everything else, and http where `brisk-fetch` is missing or `target_options` are given, is read by the file system of
+    `target_protocol`.
+    """
+
+    protocol = "squashfs"
+    root_marker = ""
+
+    def __init__(
+        self,
+        fo: Any,
+        mode: str = "r",
+        target_protocol: str | None = None,
+        target_options: dict[str, Any] | None = None,
+        insecure: bool = False,
+        **options: Any,
+    ) -> None:
+        if mode not in ("r", "rb"):
+            raise ValueError(f"mode is {mode!r}, allowed is 'r': images are read-only")
+        super().__init__(**options)
+        self.image = Image(_source(fo, target_protocol, target_options or {}), insecure=insecure)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        return super()._strip_protocol(path).strip("/")
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        return self._info(path, self.image.stat(path, follow_symlinks=False))
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
+        path = self._strip_protocol(path)
+        if not self.image.isdir(path):
+            return [self.info(path)] if detail else [path]
+        prefix = f"{path}/" if path else ""
+        if not detail:
+            return [prefix + name for name in self.image.ls(path)]
+        return [self._info(prefix + name, found) for name, found in self.image.scandir(path)]
+
+    def _info(self, path: str, found: os.stat_result) -> dict[str, Any]:
+        info: dict[str, Any] = {"islink": stat.S_ISLNK(found.st_mode)}
+        if info["islink"]:
+            info["destination"] = self.image.readlink(path)
+            try:
+                found = self.image.stat(path)
+            except OSError:
+                pass  # It leads to nothing, and is what it is.
+        kinds = {stat.S_IFDIR: "directory", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
+        return info | {
+            "name": path,
+            "type": kinds.get(stat.S_IFMT(found.st_mode), "other"),
+            "size": found.st_size,
+            "mode": found.st_mode,
+            "uid": found.st_uid,
+            "gid": found.st_gid,
+            "ino": found.st_ino,
+            "nlink": found.st_nlink,
+            "mtime": found.st_mtime,
+        }
+
+    def exists(self, path: str, **options: Any) -> bool:
+        return self.image.exists(self._strip_protocol(path))
+
+    def isdir(self, path: str) -> bool:
+        return self.image.isdir(self._strip_protocol(path))
+
+    def isfile(self, path: str) -> bool:
+        return self.image.isfile(self._strip_protocol(path))
+
+    def modified(self, path: str) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self.info(path)["mtime"], tz=datetime.timezone.utc)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        path = self._strip_protocol(path)
+        if start is None and end is None:
+            return self.image.read(path)
+        with self.image.open(path) as file:
+            start, end, _ = slice(start, end).indices(file.size)
+            file.seek(start)
+            return file.read(max(end - start, 0))
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> File:
+        return self.image.open(self._strip_protocol(path), mode)
+
+
+def _source(fo: Any, protocol: str | None, options: dict[str, Any]) -> Any:
+    """What `Image` opens."""
+    if not isinstance(fo, (str, os.PathLike)):
+        return fo
+    fo = os.fspath(fo)
+    protocol = protocol or get_protocol(fo)
+    if protocol in ("file", "local"):
+        return fsspec.get_filesystem_class("file")._strip_protocol(fo)
+    is_web = protocol in ("http", "https")
+    if protocol in NETWORK and not (is_web and (options or program("brisk-fetch") is None)):
+        return fo
+    return fsspec.open(fo, "rb", protocol=protocol, **options).open()
