@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use brisk_image::{FileType, Image as OpenImage, Inode, InodeKind};
 use brisk_remote::RemoteUrl;
-use pyo3::exceptions::{PyRuntimeWarning, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyString, PyTuple};
@@ -143,14 +143,6 @@ impl Image {
             Ok((source, open))
         });
         let (source, open) = opened.map_err(|fault| fault.raise(py, &name, None))?;
-        if let Source::Remote(remote) = &source
-            && let Some(why) = &remote.stale
-        {
-            let text = std::ffi::CString::new(format!(
-                "{name}: {why}; brisk reads the image that it has under this name"
-            ))?;
-            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)?;
-        }
         Ok(Self {
             source,
             given: given.unbind(),

@@ -19,8 +19,6 @@ pub struct RemoteSource {
     url: RemoteUrl,
     entry: Entry,
     place: FetcherPlace,
-    /// Why the server was not asked, if it could not be.
-    pub stale: Option<String>,
 }
 
 impl From<Error> for Fault {
@@ -57,25 +55,13 @@ impl RemoteSource {
         let cache = Arc::new(RemoteCache::of_user()?);
         let place = FetcherPlace::new(Arc::clone(&cache), &fetcher);
         let known = cache.known(&url)?;
-        let source = |entry, stale| Self {
-            url: url.clone(),
-            entry,
-            place: place.clone(),
-            stale,
+        let is_doubted = known.as_ref().is_some_and(|entry| entry.about.is_doubted);
+        let entry = match known {
+            // Nobody needs to be asked what it is.
+            Some(entry) if entry.about.is_complete && !is_doubted && url.is_fixed() => entry,
+            _ => ask(&url, &place, is_doubted)?,
         };
-        let whole = known
-            .as_ref()
-            .filter(|entry| entry.about.is_complete && !entry.about.is_doubted);
-        if let Some(whole) = whole.filter(|_| url.is_fixed()) {
-            return Ok(source(whole.clone(), None));
-        }
-        let anew = known.as_ref().is_some_and(|entry| entry.about.is_doubted);
-        match (ask(&url, &place, anew), whole) {
-            (Ok(entry), _) => Ok(source(entry, None)),
-            // The name is known, and what it meant is better than nothing.
-            (Err(e), Some(whole)) => Ok(source(whole.clone(), Some(whole_text(&e)))),
-            (Err(e), None) => Err(e.into()),
-        }
+        Ok(Self { url, entry, place })
     }
 
     /// Opens what is here of it, and waits for what is not.
