@@ -14,7 +14,7 @@ brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-o
 # Published cases that are measured anew.
 CASES = case-leyden case-uv case-squashfs case-siaqodb
 
-.PHONY: all starters bundle compiler smoke smoke-tested demo check test python conformance bench figures launches proxy-figures index-figures objects-figures caches-figures $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
+.PHONY: all starters bundle compiler smoke smoke-tested demo check test python wheel conformance bench figures launches proxy-figures index-figures objects-figures caches-figures $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # brisk and brisk-run are linked statically if there is a static C library. A cold launch then reads no library and no cache
 # of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
@@ -64,14 +64,26 @@ check:
 test: deps
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
 
-# Builds the wheel of the Python module without optimisation, and tests it by pytest, in a virtual environment of its own. The tests
-# of images on the network use the brisk-fetch that `make test` has built.
+# Builds the wheel of the Python module without optimisation, and tests it by pytest, in a virtual environment of its own. The
+# program in it is the one that `make test` has built.
 PYTHON = target/tools/python
 python: deps $(PYTHON)/made target/debug/brisk-fetch
 	rm -rf target/python
-	$(PYTHON)/bin/maturin build --quiet --profile dev --locked --manifest-path start/brisk-python/Cargo.toml --target-dir $(abspath target) --out target/python
+	$(call module,dev,target/python)
+	$(call add_programs,target/python,target/debug/brisk-fetch)
 	$(PYTHON)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps target/python/brisk-*.whl
-	PATH="$(abspath target/debug):$$PATH" $(PYTHON)/bin/python -m pytest --quiet -p no:cacheprovider start/brisk-python/tests
+	$(PYTHON)/bin/python -m pytest --quiet -p no:cacheprovider start/brisk-python/tests
+
+# Makes one wheel in target/wheels, with the Python module and programs: `pip install` gives both, and `pipx install` the command brisk.
+# It has no brisk-lab, brisk-proxy and brisk-db, as a small package: brisk works without them.
+wheel: all $(PYTHON)/made
+	rm -rf target/wheels
+	$(call module,$(PROFILE),target/wheels)
+	$(call add_programs,target/wheels,$(BRISK) $(addprefix $(BRISK)-,run tools bundle fetch))
+
+module = $(PYTHON)/bin/maturin build --quiet --profile $(1) --locked --compatibility linux --manifest-path start/brisk-python/Cargo.toml \
+	--target-dir $(abspath target) --out $(2)/module
+add_programs = start/brisk-python/add-programs $(PYTHON) $(1)/module/brisk-*.whl $(1) $(2)
 
 $(PYTHON)/made: start/brisk-python/tests/requirements.txt
 	python3 -m venv --clear $(PYTHON)

@@ -12,6 +12,7 @@ import pickle
 import random
 import re
 import shutil
+import sys
 import threading
 import time
 
@@ -108,14 +109,24 @@ def test_fsspec_reads_urls_by_the_fetcher(served, tree):
     assert os.listdir(os.environ["XDG_CACHE_HOME"] + "/brisk/remote/images")
 
 
+def test_the_fetcher_is_that_of_the_wheel():
+    assert program("brisk-fetch") == os.path.join(os.path.realpath(sys.prefix), "bin", "brisk-fetch")
+
+
 def test_an_absent_image_and_an_absent_fetcher_are_told_apart(served, monkeypatch):
     with pytest.raises(OSError, match="404") as found:
         brisk.Image(served.url + ".absent")
     assert found.value.errno == errno.EIO
-    monkeypatch.setenv("PATH", "/nowhere")
-    if program("brisk-fetch") is None:
-        with pytest.raises(FileNotFoundError, match="brisk-fetch, which reads images from the network, is neither in"):
-            brisk.Image(served.url)
+    monkeypatch.setattr("brisk._programs.program", lambda name: None)
+    with pytest.raises(FileNotFoundError, match="brisk-fetch, which reads images from the network, is neither in"):
+        brisk.Image(served.url)
+
+
+def test_without_the_fetcher_fsspec_reads_urls_itself(served, tree, monkeypatch):
+    monkeypatch.setattr("brisk.fs.program", lambda name: None)
+    with fsspec.open(f"squashfs://lines.txt::{served.url}") as file:
+        assert file.read() == (tree / "lines.txt").read_bytes()
+    assert not os.path.exists(os.environ["XDG_CACHE_HOME"] + "/brisk")
 
 
 def test_nobody_vouches_for_plain_http_from_elsewhere(served):
