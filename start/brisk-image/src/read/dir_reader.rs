@@ -72,7 +72,28 @@ struct Listing<'a> {
     header: Option<Header>,
     /// Entries left behind the current header.
     run: u32,
+    /// The name of the entry that was read last, and of the one before. A look-up reads hundreds of names, so they are read into the
+    /// same memory.
+    name: Vec<u8>,
     previous: Vec<u8>,
+}
+
+/// An entry without its name.
+struct Nameless {
+    kind: FileType,
+    reference: InodeRef,
+    number: u32,
+}
+
+impl Nameless {
+    fn called(self, name: &[u8]) -> DirEntry {
+        DirEntry {
+            name: names::from_bytes(name),
+            kind: self.kind,
+            reference: self.reference,
+            number: self.number,
+        }
+    }
 }
 
 impl<'a> Listing<'a> {
@@ -94,6 +115,7 @@ impl<'a> Listing<'a> {
             left,
             header: None,
             run: 0,
+            name: Vec::new(),
             previous: Vec::new(),
         })
     }
@@ -103,10 +125,23 @@ impl<'a> Listing<'a> {
         if entry.is_err() {
             self.cursor = None;
         }
-        entry
+        Ok(entry?.map(|entry| entry.called(&self.name)))
     }
 
-    fn read_entry(&mut self) -> Result<Option<DirEntry>> {
+    /// The entry called `name`, or none.
+    fn find(mut self, name: &[u8]) -> Result<Option<DirEntry>> {
+        while let Some(entry) = self.read_entry()? {
+            match self.name.as_slice().cmp(name) {
+                std::cmp::Ordering::Less => {}
+                std::cmp::Ordering::Equal => return Ok(Some(entry.called(name))),
+                std::cmp::Ordering::Greater => break,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next entry, whose name is then in `name`.
+    fn read_entry(&mut self) -> Result<Option<Nameless>> {
         let Some(cursor) = &mut self.cursor else {
             return Ok(None);
         };
@@ -143,10 +178,10 @@ impl<'a> Listing<'a> {
             ));
         }
         spend(&mut self.left, name_len, location, what)?;
-        let name = cursor.read_vec(name_len, what)?;
-        check_name(&name, &self.previous, location)?;
-        self.previous.clear();
-        self.previous.extend_from_slice(&name);
+        std::mem::swap(&mut self.previous, &mut self.name);
+        self.name.resize(name_len, 0);
+        cursor.read(&mut self.name, what)?;
+        check_name(&self.name, &self.previous, location)?;
         let kind = FileType::from_entry(entry.kind.get(), location)?;
         let block = header.inode_block.get().into();
         let reference = MetaRef::new(
@@ -155,8 +190,7 @@ impl<'a> Listing<'a> {
             location,
             "inode offset of a directory entry",
         )?;
-        Ok(Some(DirEntry {
-            name: names::from_bytes(name),
+        Ok(Some(Nameless {
             kind,
             reference: InodeRef(reference),
             number: header
@@ -207,15 +241,7 @@ impl Image {
     fn find(&self, directory: &Directory, name: &[u8]) -> Result<Option<DirEntry>> {
         let (from, skipped) = self.nearest_header(directory, name)?;
         let left = directory.listing_len.saturating_sub(skipped);
-        let mut listing = Listing::at(&self.inner, from, left)?;
-        while let Some(entry) = listing.next_entry()? {
-            match names::to_bytes(&entry.name).as_ref().cmp(name) {
-                std::cmp::Ordering::Less => {}
-                std::cmp::Ordering::Equal => return Ok(Some(entry)),
-                std::cmp::Ordering::Greater => break,
-            }
-        }
-        Ok(None)
+        Listing::at(&self.inner, from, left)?.find(name)
     }
 
     /// The last header of the listing whose first name is at most `name`, among those the index
