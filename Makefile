@@ -14,7 +14,7 @@ brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-o
 # Published cases that are measured anew.
 CASES = case-leyden case-uv case-squashfs case-siaqodb
 
-.PHONY: all starters bundle compiler smoke smoke-tested demo check test python wheel conformance bench figures launches proxy-figures index-figures objects-figures caches-figures $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
+.PHONY: all starters bundle compiler smoke smoke-tested demo check test python wheel conformance bench figures launches proxy-figures index-figures objects-figures caches-figures datasets $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # brisk and brisk-run are linked statically if there is a static C library. A cold launch then reads no library and no cache
 # of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
@@ -185,6 +185,14 @@ objects-figures: deps
 CACHES_OUT ?= target/caches-figures
 caches-figures: deps
 	workshop/lab/experiment caches $(CACHES_OUT) --runs $(RUNS) --disk iops=2000
+
+# Measures how fast Python reads small files at random, out of images, archives and databases: on a machine that does nothing else.
+# The raw run goes to DATASETS_OUT, which must not exist. `make datasets DATASETS="--drop-caches"` also forgets inodes, as root.
+DATASETS_OUT ?= target/datasets.json
+datasets: deps wheel
+	python3 -m venv --clear target/tools/datasets
+	target/tools/datasets/bin/pip install --quiet --disable-pip-version-check -r workshop/lab/datasets.txt target/wheels/brisk-*.whl
+	target/tools/datasets/bin/python workshop/lab/datasets target/datasets $(DATASETS_OUT) --runs $(RUNS) $(DATASETS)
 
 # Each measures one published case anew, and fails if its bound does not hold (workshop/README.md), on a machine that does nothing
 # else. Raw runs go to CASES_OUT, and none is overwritten. case-squashfs needs root, and case-uv Rust 1.97 and a package index.
