@@ -12,8 +12,8 @@ survive a fork, which happens only under that lock:
 
 1. A mutex of this crate is never held without Python's lock, but for that of a file object ([`object`]), which is never waited for
    with it.
-2. What a process has opened is used by no other process: its caches may be locked by threads that a fork has left behind. See
-   [`PerProcess`](per_process::PerProcess).
+2. What a process has opened is neither used nor dropped by another process: a thread that a fork has left behind may have stopped
+   in the middle of a change. See [`PerProcess`](per_process::PerProcess).
 
 # Trust
 

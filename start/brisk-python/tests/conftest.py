@@ -3,9 +3,8 @@ import pathlib
 import random
 import subprocess
 
-import pytest
-
 import brisk
+import pytest
 
 # Damaged images, each of which brisk-image must refuse or bear.
 TESTDATA = pathlib.Path(__file__).resolve().parents[2] / "brisk-image/testdata/bad"

@@ -3,6 +3,7 @@
 import os
 import pickle
 
+import brisk
 import fsspec
 import numpy
 import pandas
@@ -11,12 +12,10 @@ import pyarrow.fs
 import pyarrow.parquet
 import pytest
 import zarr
+from brisk.fs import SquashFileSystem
 from conftest import pack
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.tests.abstract import AbstractFixtures, AbstractGetTests
-
-import brisk
-from brisk.fs import SquashFileSystem
 
 
 @pytest.fixture

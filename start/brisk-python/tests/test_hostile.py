@@ -3,10 +3,9 @@
 import errno
 import random
 
+import brisk
 import pytest
 from conftest import TESTDATA
-
-import brisk
 
 BAD = sorted(TESTDATA.glob("*.img"))
 

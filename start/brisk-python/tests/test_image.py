@@ -4,11 +4,10 @@ import os
 import pathlib
 import stat
 
+import brisk
 import numpy
 import pytest
 from conftest import BAD_NAME, TESTDATA, pack
-
-import brisk
 
 
 def relative(root: bytes, path: bytes) -> bytes:

@@ -16,10 +16,9 @@ import sys
 import threading
 import time
 
+import brisk
 import fsspec
 import pytest
-
-import brisk
 from brisk._programs import program
 
 

@@ -3,17 +3,15 @@
 import concurrent.futures
 import io
 import multiprocessing
-import os
 import pickle
 import random
 import sys
 import threading
 import time
 
+import brisk
 import pytest
 from conftest import pack
-
-import brisk
 
 
 def test_threads_read_the_right_bytes(image, tree):
@@ -156,7 +154,8 @@ def test_a_forked_process_reads_the_file_that_was_opened(packed, tmp_path):
     image = brisk.Image(path)
     path.unlink()
     assert forked(lambda: image.read("lines.txt")[:6]) == b"line 0"
-    assert "file object" in forked(lambda of=brisk.Image(io.BytesIO(packed.read_bytes())): of.read("lines.txt"))
+    in_object = brisk.Image(io.BytesIO(packed.read_bytes()))
+    assert "file object" in forked(lambda: in_object.read("lines.txt"))
     image.close()
     assert "closed image" in forked(lambda: image.read("lines.txt"))
 

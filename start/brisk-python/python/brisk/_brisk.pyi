@@ -1,9 +1,11 @@
 import os
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias, overload
+from typing import Any, Protocol, Self, TypeAlias, final, overload
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
+
+__all__ = ["Image", "Reader"]
 
 _Text: TypeAlias = str | os.PathLike[str]
 _Bytes: TypeAlias = bytes | os.PathLike[bytes]
@@ -14,12 +16,14 @@ class _FileObject(Protocol):
     def seek(self, offset: int, whence: int, /) -> object: ...
     def tell(self) -> int: ...
 
+@disjoint_base
 class Image:
     def __new__(cls, source: _Path | _FileObject, *, insecure: bool = False) -> Self: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any], dict[str, Any]]: ...
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
@@ -51,6 +55,7 @@ class Image:
     def __bool__(self) -> bool: ...
     def _reader(self, path: _Path) -> Reader: ...
 
+@final
 class Reader:
     @property
     def size(self) -> int: ...

@@ -1,6 +1,7 @@
 """Where brisk's programs are."""
 
 import importlib.metadata
+import pathlib
 import shutil
 
 
@@ -11,6 +12,6 @@ def program(name: str) -> str | None:
     except importlib.metadata.PackageNotFoundError:
         files = []
     for file in files:
-        if file.name == name and (found := file.locate().resolve()).is_file():
+        if file.name == name and (found := pathlib.Path(file.locate()).resolve()).is_file():
             return str(found)
     return shutil.which(name)

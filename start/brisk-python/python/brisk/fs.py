@@ -7,9 +7,9 @@ import os
 import stat
 from typing import Any
 
-import fsspec
-from fsspec.spec import AbstractFileSystem
-from fsspec.utils import get_protocol
+import fsspec  # type: ignore[import-untyped]
+from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
+from fsspec.utils import get_protocol  # type: ignore[import-untyped]
 
 from . import File, Image
 from ._programs import program
@@ -18,11 +18,11 @@ from ._programs import program
 NETWORK = ("http", "https", "oci", "oci+http", "oras")
 
 
-class SquashFileSystem(AbstractFileSystem):
+class SquashFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """Reads the files of an image.
 
-    `fo` is a path, a URL, or a binary file object that can seek. brisk reads paths, and by `brisk-fetch` also https://, http:// and
-    oci://. Everything else, and http where `brisk-fetch` is missing or `target_options` are given, is read by the file system of
+    `fo` is a path, a URL, or a binary file object that can seek. brisk reads paths, and by `brisk-fetch` also https://, http://
+    and oci://. Everything else, and http where `brisk-fetch` is missing or `target_options` are given, is read by the file system of
     `target_protocol`.
     """
 
@@ -91,7 +91,7 @@ class SquashFileSystem(AbstractFileSystem):
         return self.image.isfile(self._strip_protocol(path))
 
     def modified(self, path: str) -> datetime.datetime:
-        return datetime.datetime.fromtimestamp(self.info(path)["mtime"], tz=datetime.timezone.utc)
+        return datetime.datetime.fromtimestamp(self.info(path)["mtime"], tz=datetime.UTC)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         path = self._strip_protocol(path)
