@@ -1,6 +1,6 @@
 //! Observing the system calls of another process (ptrace(2)).
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use rustix::io::Result;
@@ -19,7 +19,13 @@ pub enum CallStop {
     Other,
 }
 
-const PTRACE_GET_SYSCALL_INFO: c_uint = 0x420e;
+/// What ptrace(2) is asked for, as this C library declares it.
+#[cfg(target_env = "musl")]
+type Request = c_int;
+#[cfg(not(target_env = "musl"))]
+type Request = std::ffi::c_uint;
+
+const PTRACE_GET_SYSCALL_INFO: Request = 0x420e;
 const PTRACE_SYSCALL_INFO_ENTRY: u8 = 1;
 const PTRACE_SYSCALL_INFO_EXIT: u8 = 2;
 
@@ -60,7 +66,7 @@ pub fn let_go(process: Pid, signal: c_int) -> Result<()> {
     ptrace(libc::PTRACE_DETACH, process, signal)
 }
 
-fn ptrace(request: c_uint, process: Pid, number: c_int) -> Result<()> {
+fn ptrace(request: Request, process: Pid, number: c_int) -> Result<()> {
     let number = ptr::without_provenance_mut(number.cast_unsigned() as usize);
     // SAFETY: none of the requests that reach this reads or writes memory of this process: what they take is a number.
     unsafe { ptrace_with(request, process, 0, number) }
@@ -70,7 +76,7 @@ fn ptrace(request: c_uint, process: Pid, number: c_int) -> Result<()> {
 ///
 /// The kernel must be allowed to read or write at `data` what this request reads or writes there with this address.
 unsafe fn ptrace_with(
-    request: c_uint,
+    request: Request,
     process: Pid,
     address: usize,
     data: *mut c_void,
