@@ -5,7 +5,23 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 # `make PROFILE=dev` builds without optimisation, into target/debug.
 PROFILE ?= release
-BRISK = target/$(PROFILE:dev=debug)/brisk
+# `make MACHINE=aarch64` builds for another machine than this one, with Debian's cross compiler.
+MACHINE ?= $(shell uname -m)
+CROSS = $(filter-out $(shell uname -m),$(MACHINE))
+GNU = $(MACHINE)-unknown-linux-gnu
+MUSL = $(MACHINE)-unknown-linux-musl
+BUILT = target/$(if $(CROSS),$(GNU)/)$(PROFILE:dev=debug)
+BRISK = $(BUILT)/brisk
+# What asks other hosts: `make LIBC=musl` links it statically, too.
+LIBC ?= glibc
+ASKING = $(if $(filter musl,$(LIBC)),target/$(MUSL)/$(PROFILE:dev=debug)/,$(dir $(BRISK)))
+# What is compiled for musl sees glibc's headers. It takes nothing from them that the two declare otherwise.
+ifneq ($(CROSS),)
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER = aarch64-linux-gnu-gcc
+export CC_aarch64_unknown_linux_musl = aarch64-linux-gnu-gcc
+export CFLAGS_aarch64_unknown_linux_musl = -mno-outline-atomics
+endif
 
 # Features that are off by default and have tests of their own.
 EVERYTHING = --features brisk/lzo-encode,brisk-image/rust-decoders,brisk-http/blocking,brisk-http/json,$\
@@ -16,24 +32,31 @@ CASES = case-leyden case-uv case-squashfs case-siaqodb
 
 .PHONY: all starters bundle compiler smoke smoke-tested demo check test python wheel conformance bench figures launches proxy-figures index-figures objects-figures caches-figures datasets $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
-# brisk and brisk-run are linked statically if there is a static C library. A cold launch then reads no library and no cache
-# of the loader. A static C library cannot look up names of users or hosts, and brisk does not need that.
-archive = $(wildcard $(shell cc -print-file-name=$(1)))
+# What looks up no name of a host is linked statically if there is a static C library. A cold start then reads no library and no
+# cache of the loader. A static glibc would look names up with the libraries that /etc/nsswitch.conf names, of another
+# glibc, so what asks other hosts is linked dynamically, or against musl.
+archive = $(wildcard $(shell $(if $(CROSS),$(MACHINE)-linux-gnu-gcc,cc) -print-file-name=$(1)))
 STATIC = $(and $(call archive,libc.a),$(call archive,libgcc_eh.a))
-starter = $(CARGO) rustc --profile $(PROFILE) --locked -p brisk --bin $(1) $(if $(STATIC),-- -C target-feature=+crt-static)
+flags = --profile $(1) --locked $(if $(CROSS),--target $(GNU))
+linked = $(CARGO) rustc $(call flags,$(PROFILE)) -p $(1) --bin $(2) $(if $(STATIC),-- -C target-feature=+crt-static)
 all: compiler starters bundle
-	$(CARGO) build --profile $(PROFILE) --locked -p brisk -p brisk-fetch -p brisk-lab -p brisk-proxy -p brisk-db --bin brisk-tools --bin brisk-fetch --bin brisk-lab --bin brisk-reads --bin brisk-proxy --bin brisk-db
+	$(call linked,brisk,brisk-tools)
+	$(call linked,brisk-lab,brisk-lab)
+	$(call linked,brisk-lab,brisk-reads)
+	$(call linked,brisk-db,brisk-db)
+	$(CARGO) build $(if $(filter musl,$(LIBC)),--profile $(PROFILE) --locked --target $(MUSL),$(call flags,$(PROFILE))) \
+		-p brisk-fetch -p brisk-proxy --bin brisk-fetch --bin brisk-proxy
 
 starters:
-	$(call starter,brisk)
-	$(call starter,brisk-run)
+	$(call linked,brisk,brisk)
+	$(call linked,brisk,brisk-run)
 
-# The program in front of the image of each bundle, linked statically like a starter. A release has it in its own profile, because each
+# The program in front of the image of each bundle, linked statically, too. A release has it in its own profile, because each
 # bundle carries it.
 BUNDLE = $(if $(filter release,$(PROFILE)),bundle,$(PROFILE))
 bundle:
-	$(CARGO) rustc --profile $(BUNDLE) --locked -p brisk-bundle --bin brisk-bundle $(if $(STATIC),-- -C target-feature=+crt-static -C link-args='-z pack-relative-relocs')
-	$(if $(filter release,$(PROFILE)),install -D -t target/release target/bundle/brisk-bundle)
+	$(CARGO) rustc $(call flags,$(BUNDLE)) -p brisk-bundle --bin brisk-bundle $(if $(STATIC),-- -C target-feature=+crt-static -C link-args='-z pack-relative-relocs')
+	$(if $(filter release,$(PROFILE)),install -D -t $(BUILT) $(patsubst %/release,%/bundle,$(BUILT))/brisk-bundle)
 
 # Tests what was built: starts programs with it.
 smoke: all
@@ -228,17 +251,19 @@ sanitize:
 # Installs what `make` has built. Builds nothing, because root may have no toolchain. A package may leave out brisk-lab,
 # which only measures, brisk-fetch, which only images on the network need, brisk-proxy, which only brisk proxy needs, and
 # brisk-db, which only brisk db needs, and brisk-bundle, which only brisk bundle needs: brisk works without them.
+# Pages are written by a brisk that runs here.
+install: SPEAKING = $(if $(CROSS),target/$(PROFILE:dev=debug)/brisk,$(BRISK))
 install:
 	@test -x $(BRISK) || { echo "$(BRISK) does not exist; run make first" >&2; exit 1; }
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(BRISK)-run $(BRISK)-tools $(BRISK)-bundle $(BRISK)-fetch $(BRISK)-lab $(BRISK)-proxy $(BRISK)-db
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BRISK) $(addprefix $(BRISK)-,run tools bundle lab db) $(addprefix $(ASKING)brisk-,fetch proxy)
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
-	$(BRISK) man $(DESTDIR)$(PREFIX)/share/man/man1
+	$(SPEAKING) man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	$(BRISK) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/brisk
+	$(SPEAKING) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/brisk
 	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-	$(BRISK) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_brisk
+	$(SPEAKING) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_brisk
 	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	$(BRISK) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/brisk.fish
+	$(SPEAKING) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/brisk.fish
 
 # Installs services and the AppArmor profile, for all users of the system.
 install-system:
