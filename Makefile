@@ -15,7 +15,8 @@ BRISK = $(BUILT)/brisk
 # What asks other hosts: `make LIBC=musl` links it statically, too.
 LIBC ?= glibc
 ASKING = $(if $(filter musl,$(LIBC)),target/$(MUSL)/$(PROFILE:dev=debug)/,$(dir $(BRISK)))
-# What is compiled for musl sees glibc's headers. It takes nothing from them that the two declare otherwise.
+# Debian has no compiler for musl on other machines. ring and blake3, the only C code there, use nothing that glibc's headers
+# declare otherwise. musl lacks a symbol that atomics out of line need.
 ifneq ($(CROSS),)
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER = aarch64-linux-gnu-gcc
@@ -30,7 +31,7 @@ brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-o
 # Published cases that are measured anew.
 CASES = case-leyden case-uv case-squashfs case-siaqodb
 
-.PHONY: all starters bundle compiler smoke smoke-tested demo check test python wheel conformance bench figures launches proxy-figures index-figures objects-figures caches-figures datasets $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
+.PHONY: all starters bundle compiler dist tarball deb unpacked smoke smoke-tested demo check test python wheel conformance bench figures launches proxy-figures index-figures objects-figures caches-figures datasets $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # What looks up no name of a host is linked statically if there is a static C library. A cold start then reads no library and no
 # cache of the loader. A static glibc would look names up with the libraries that /etc/nsswitch.conf names, of another
@@ -274,6 +275,48 @@ install-system:
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' packaging/systemd/brisk-proxy.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.service
 	install -m 644 packaging/systemd/brisk-proxy.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.socket
 	install -D -m 644 packaging/apparmor $(DESTDIR)/etc/apparmor.d/brisk
+
+# Makes what others install: packages and their checksums, in target/dist. They come there only when workshop/lab/packages has
+# tested them. Two runs on one commit in one place make the same bytes. As root, because the tests make root directories.
+# `make dist MACHINES=x86_64` makes those of this machine alone.
+PACKAGES = tarball deb
+MACHINES ?= x86_64 aarch64
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+DIST ?= target/dist.untested
+dist tarball deb: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+dist:
+	workshop/lab/deps --dist $(MACHINES)
+	rm -rf $(DIST)
+	mkdir -p $(DIST)
+	$(MAKE) $(PACKAGES)
+	cd $(DIST) && sha256sum -- * > SHA256SUMS
+	workshop/lab/packages $(DIST)
+	rm -rf target/dist
+	mv $(DIST) target/dist
+
+# For each machine a directory that needs nothing of the system it is unpacked on.
+tarball:
+	for machine in $(MACHINES); do $(MAKE) unpacked MACHINE=$$machine LIBC=musl || exit; done
+
+NAME = brisk-$(VERSION)-$(MACHINE)-linux
+unpacked: all
+	rm -rf target/tarball/$(NAME)
+	$(MAKE) install PREFIX= DESTDIR=$(abspath target/tarball/$(NAME))
+	install -D -m 644 -t target/tarball/$(NAME) README.md GUIDE.md CHANGELOG.md SECURITY.md LICENSE-MIT LICENSE-APACHE
+	install -D -m 644 -t target/tarball/$(NAME)/docs docs/install.md
+	cp -r packaging/apparmor packaging/systemd target/tarball/$(NAME)/share
+	packaging/licences $(GNU) $(LICENCES) > target/tarball/$(NAME)/LICENCES
+	mkdir -p $(DIST)
+	tar --create --directory target/tarball --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --owner=0 --group=0 --numeric-owner \
+		--mode=u=rwX,go=rX --format=gnu $(NAME) | gzip -9 --no-name > $(DIST)/$(NAME).tar.gz
+
+# What the C libraries and the standard library of Rust say.
+LICENCES = /usr/share/doc/libc6-dev/copyright /usr/share/common-licenses/LGPL-2.1 /usr/share/doc/musl/copyright \
+	$(shell rustc --print sysroot)/share/doc/rust/licenses/MIT.txt
+deb: all
+	packaging/licences $(GNU) $(LICENCES) > target/LICENCES
+	mkdir -p $(DIST)
+	packaging/deb target/LICENCES $(DIST)
 
 # Removes what install and install-system have put there, with the same DESTDIR and PREFIX. What brisk has learned and
 # linked for a user, that user removes before: brisk auto forget, brisk auto off, brisk wrap --remove.
