@@ -1,6 +1,7 @@
 use std::fmt;
 
-use crate::registry_name::is_tag;
+/// The longest tag, in bytes: that of the distribution specification.
+pub const MOST_TAG: usize = 128;
 
 /// Which image is wanted, if there are several under one name: `variant=NAME,codecs=CODEC+CODEC`, or one of both.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,4 +61,12 @@ impl fmt::Display for Choice {
         let parts: Vec<_> = variant.into_iter().chain(codecs).collect();
         f.write_str(&parts.join(","))
     }
+}
+
+/// Whether it could be a tag, or the name of a variant.
+pub fn is_tag(tag: &str) -> bool {
+    let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    (1..=MOST_TAG).contains(&tag.len())
+        && tag.bytes().next().is_some_and(is_word)
+        && tag.bytes().all(|b| is_word(b) || b".-".contains(&b))
 }

@@ -17,8 +17,7 @@ use crate::arriving::Arriving;
 use crate::cache::RemoteCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::protocol::{
-    Ask, Cosigned, Credential, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line,
-    write_line,
+    Ask, Cosigned, Login, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line, write_line,
 };
 use crate::remote_url::RemoteUrl;
 
@@ -36,9 +35,6 @@ const CHECK: Duration = Duration::from_secs(24 * 3600);
 
 /// How often in a row another fetcher is asked because one has ended.
 const TRIES: u32 = 3;
-
-/// What the user has for a registry. None: nothing.
-pub type Login = fn(&str) -> Result<Option<Credential>>;
 
 /// Where a fetcher is, or can be started.
 #[derive(Debug, Clone)]

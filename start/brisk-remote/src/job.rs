@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::fetcher::{Lines, Login};
-use crate::protocol::{Ask, Tell, write_line};
+use crate::fetcher::Lines;
+use crate::protocol::{Ask, Login, Tell, write_line};
 
 /// The word before the directory that a job may write into.
 pub const JOB: &str = "--job";

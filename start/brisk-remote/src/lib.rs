@@ -66,19 +66,19 @@ pub use artifact::{
     Artifact, Content, EMPTY_CONFIG, Index, MOST_MANIFEST, Manifest, Platform, media_type,
 };
 pub use cache::{About, Counts, Entry, RemoteCache, key_of_root, key_of_url, now, open_own};
-pub use choice::Choice;
+pub use choice::{Choice, is_tag};
 pub use descriptor::{Descriptor, MOST_DESCRIPTOR};
 pub use error::{Error, ErrorKind, Result};
-pub use fetcher::{Fetcher, FetcherPlace, Lines, Login, SOCKET, attach, connect};
+pub use fetcher::{Fetcher, FetcherPlace, Lines, SOCKET, attach, connect};
 pub use hex::{digits, is_digest};
 pub use job::{Done, JOB, Job};
 pub use parking_image::{Arrival, Arrivals, ParkingImage};
 pub use presence::{MOST_IMAGE, Presence, UNIT};
 pub use protocol::{
-    Ask, Background, Cosigned, Credential, Download, MOST_LINE, OpenOptions, Opened, Resolved,
-    Tell, Upload, WAIT, parse_line, write_line,
+    Ask, Background, Cosigned, Credential, Download, Login, MOST_LINE, OpenOptions, Opened,
+    Resolved, Tell, Upload, WAIT, parse_line, write_line,
 };
-pub use registry_name::{RegistryName, is_sha256, is_tag};
+pub use registry_name::{RegistryName, is_sha256};
 pub use remote_url::RemoteUrl;
 pub use schedule::{Class, Request, Schedule};
 pub use waiting_image::WaitingImage;

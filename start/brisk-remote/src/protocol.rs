@@ -7,7 +7,6 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::fetcher::Login;
 use crate::remote_url::RemoteUrl;
 use crate::schedule::Class;
 
@@ -280,6 +279,9 @@ pub enum Tell {
         why: String,
     },
 }
+
+/// What the user has for a registry. None: nothing.
+pub type Login = fn(&str) -> Result<Option<Credential>>;
 
 impl Ask {
     /// What to send if the fetcher wants to know who the user of a registry is, to do this. The command that has asked says so of the

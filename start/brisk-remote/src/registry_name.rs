@@ -1,12 +1,11 @@
 use std::fmt;
 
-use crate::choice::Choice;
+use crate::choice::{Choice, MOST_TAG, is_tag};
 use crate::hex::is_digest;
 use crate::remote_url::is_loopback;
 
-/// The longest name in a registry, and the longest tag, in bytes: those of the distribution specification.
+/// The longest name in a registry, in bytes: that of the distribution specification.
 const MOST_NAME: usize = 255;
-const MOST_TAG: usize = 128;
 
 /// What an image is called in a registry: `oci://HOST[:PORT]/NAME[:TAG|@sha256:DIGEST][#CHOICE]`.
 ///
@@ -200,14 +199,6 @@ fn is_part(part: &str) -> bool {
     let ends = part.bytes().next().zip(part.bytes().last());
     ends.is_some_and(|(first, last)| is_plain(first) && is_plain(last))
         && part.bytes().all(|b| is_plain(b) || b"._-".contains(&b))
-}
-
-/// Whether it could be a tag.
-pub fn is_tag(tag: &str) -> bool {
-    let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    (1..=MOST_TAG).contains(&tag.len())
-        && tag.bytes().next().is_some_and(is_word)
-        && tag.bytes().all(|b| is_word(b) || b".-".contains(&b))
 }
 
 #[cfg(test)]
