@@ -460,6 +460,9 @@ impl Platform {
             (40, 1, 1) => Some("arm"),
             (243, 2, 1) => Some("riscv64"),
             (22, 2, 2) => Some("s390x"),
+            (21, 2, 1) => Some("ppc64le"),
+            (21, 2, 2) => Some("ppc64"),
+            (258, 2, 1) => Some("loong64"),
             _ => None,
         }
         .map(Self::linux)
@@ -788,6 +791,9 @@ mod tests {
             ((1, 1, [40, 0]), Some("linux/arm")),
             ((2, 1, [243, 0]), Some("linux/riscv64")),
             ((2, 2, [0, 22]), Some("linux/s390x")),
+            ((2, 1, [21, 0]), Some("linux/ppc64le")),
+            ((2, 2, [0, 21]), Some("linux/ppc64")),
+            ((2, 1, [2, 1]), Some("linux/loong64")),
             ((1, 1, [62, 0]), None),
             ((2, 9, [62, 0]), None),
         ] {

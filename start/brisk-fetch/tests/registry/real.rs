@@ -83,6 +83,17 @@ fn of_several_images_under_one_name_the_one_that_is_wanted_starts() {
     fs::write(tree.join("AppRun"), program).expect("room");
     fs::set_permissions(tree.join("AppRun"), fs::Permissions::from_mode(0o755)).expect("ours");
     let other = packed_as("other.img", "gzip");
+    let mut unknown = fs::read(tree.join("AppRun")).expect("ours");
+    unknown[19] = 99;
+    fs::write(tree.join("AppRun"), unknown).expect("room");
+    let unknown = packed_as("unknown.img", "gzip");
+    let message = place.fails(&["push", &image, &unknown, &url]);
+    assert!(message.contains("say it with --platform"), "{message}");
+    let message = place.fails(&["push", &image, &small]);
+    assert!(
+        message.contains("expected a name in a registry behind"),
+        "{message}"
+    );
     let named = format!("small={small}");
     let here = Platform::here().to_string();
     let message = place.fails(&["push", &image, &format!("{url}#variant=a")]);

@@ -302,7 +302,14 @@ fn platform_of(image: &Image) -> anyhow::Result<Option<Platform>> {
     };
     let mut start = [0; ELF_HEADER];
     let read = image.file(&inode)?.read_at(0, &mut start)?;
-    Ok(Platform::of_elf(&start[..read]))
+    let found = Platform::of_elf(&start[..read]);
+    // Elsewhere it would be taken for a program of this machine.
+    ensure!(
+        found.is_some() || !start.starts_with(b"\x7fELF"),
+        "{}: brisk does not know for which machine this program is; say it with --platform",
+        shown(program.unwrap_or(Path::new("")))
+    );
+    Ok(found)
 }
 
 /// Pushes the list of variants, if they are some. Returns its digest.
@@ -489,6 +496,11 @@ fn container_config(
 }
 
 fn target(args: &Args) -> anyhow::Result<(RemoteUrl, RegistryName)> {
+    ensure!(
+        args.url.contains("://"),
+        "{}: expected a name in a registry behind what is to be pushed, such as oci://HOST/NAME:TAG",
+        shown(&args.url)
+    );
     let url = RemoteUrl::parse(&args.url)?;
     let Some(name) = url.registry() else {
         bail!(
