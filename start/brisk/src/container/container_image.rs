@@ -3,12 +3,11 @@
 use anyhow::{Context, bail};
 use brisk_image::layers::Layer;
 use brisk_image::{ErrorKind, Tree, TreeRules};
-use brisk_remote::Platform;
-use oci_spec::image::{Digest, DigestAlgorithm, ImageConfiguration};
-use sha2::Digest as _;
+use brisk_remote::{Platform, is_sha256};
+use ct_codecs::{Decoder, Hex};
+use serde::Deserialize;
+use sha2::Digest;
 use tempfile::TempDir;
-
-use super::platform;
 
 /// Bytes of a manifest, an index or a configuration at most, as registries have it.
 pub const MOST_JSON: u64 = 4 << 20;
@@ -16,37 +15,53 @@ pub const MOST_JSON: u64 = 4 << 20;
 /// A container image whose layers were found, and not read yet.
 pub struct Container {
     pub layers: Vec<Layer>,
-    pub configuration: ImageConfiguration,
+    pub configuration: Configuration,
     /// What of it is not as it would be in a container.
     pub warnings: Vec<String>,
     /// The directory that the layers are in, if they were fetched. It goes with this.
     pub fetched: Option<TempDir>,
 }
 
-pub fn parse_digest(text: &str) -> anyhow::Result<Digest> {
-    text.parse()
-        .ok()
-        .with_context(|| format!("{text:?} is no digest, allowed is sha256: and 64 digits"))
+/// What a container image says of itself, as the OCI image configuration has it.
+#[derive(Deserialize)]
+pub struct Configuration {
+    architecture: String,
+    os: String,
+    variant: Option<String>,
+    pub config: Option<Start>,
+    rootfs: Layers,
+}
+
+/// How it starts its program.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Start {
+    pub user: Option<String>,
+    pub env: Option<Vec<String>>,
+    pub entrypoint: Option<Vec<String>>,
+    pub cmd: Option<Vec<String>>,
+    pub working_dir: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Layers {
+    diff_ids: Vec<String>,
 }
 
 /// The SHA-256 that `digest` is.
-pub fn sha256_of(digest: &Digest) -> anyhow::Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if *digest.algorithm() != DigestAlgorithm::Sha256 {
+pub fn sha256_of(digest: &str) -> anyhow::Result<[u8; 32]> {
+    if !is_sha256(digest) {
         bail!(
-            "the digest {digest} is not sha256, and brisk checks no other; copy the image with skopeo copy"
+            "{digest:?} is no digest that brisk can check, allowed is sha256: and 64 digits; copy the image with skopeo copy"
         );
     }
-    // The type has 64 hexadecimal digits for this algorithm.
-    for (byte, digits) in bytes.iter_mut().zip(digest.digest().as_bytes().chunks(2)) {
-        let digits = std::str::from_utf8(digits)?;
-        *byte = u8::from_str_radix(digits, 16)?;
-    }
+    let mut bytes = [0; 32];
+    Hex::decode(&mut bytes, &digest["sha256:".len()..], None)?;
     Ok(bytes)
 }
 
 /// Checks that `bytes`, which are `what`, have this digest.
-pub fn check_digest(what: &str, bytes: &[u8], digest: &Digest) -> anyhow::Result<()> {
+pub fn check_digest(what: &str, bytes: &[u8], digest: &str) -> anyhow::Result<()> {
     let found: [u8; 32] = sha2::Sha256::digest(bytes).into();
     if found != sha256_of(digest)? {
         bail!("the {what} {digest} has another digest; fetch the image again");
@@ -60,18 +75,15 @@ pub fn parse_json<T: serde::de::DeserializeOwned>(what: &str, bytes: &[u8]) -> a
 }
 
 /// The digests of what the layers unpack to, for as many layers.
-pub fn diff_ids(
-    configuration: &ImageConfiguration,
-    layers: usize,
-) -> anyhow::Result<Vec<[u8; 32]>> {
-    let ids = configuration.rootfs().diff_ids();
+pub fn diff_ids(configuration: &Configuration, layers: usize) -> anyhow::Result<Vec<[u8; 32]>> {
+    let ids = &configuration.rootfs.diff_ids;
     if ids.len() != layers {
         bail!(
             "the image has {layers} layers, but its configuration describes {}; fetch the image again",
             ids.len()
         );
     }
-    ids.iter().map(|id| sha256_of(&parse_digest(id)?)).collect()
+    ids.iter().map(|id| sha256_of(id)).collect()
 }
 
 impl Container {
@@ -86,7 +98,11 @@ impl Container {
 
     /// Checks that the image is for the platform that is asked for. Where none is, notes that it is not for this machine.
     pub fn check_platform(&mut self, asked: Option<&Platform>) -> anyhow::Result<()> {
-        let found = platform::of_configuration(&self.configuration);
+        let found = Platform {
+            os: self.configuration.os.clone(),
+            architecture: self.configuration.architecture.clone(),
+            variant: self.configuration.variant.clone(),
+        };
         let here = Platform::here();
         match asked {
             Some(asked) if !asked.takes(&found) => {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use brisk_image::layers::{Layer, archive_files};
 use brisk_io::ByteSource;
-use brisk_remote::Platform;
+use brisk_remote::{Platform, is_sha256};
 use brisk_terminal::names::shown;
 use serde::Deserialize;
 
@@ -96,7 +96,8 @@ impl Archive {
         let bytes = self.json(&image.config)?;
         // Its name says its digest: as HEX.json, or as blobs/sha256/HEX.
         let hex = image.config.file_stem().and_then(|stem| stem.to_str());
-        if let Some(Ok(digest)) = hex.map(|hex| format!("sha256:{hex}").parse()) {
+        let digest = hex.map(|hex| format!("sha256:{hex}"));
+        if let Some(digest) = digest.filter(|digest| is_sha256(digest)) {
             check_digest("configuration", &bytes, &digest)?;
         }
         let mut container = Container {

@@ -6,9 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use brisk_image::layers::Layer;
-use brisk_remote::Platform;
+use brisk_remote::{Content, Index, Manifest, Platform, media_type};
 use brisk_terminal::names::shown;
-use oci_spec::image::{Descriptor, Digest, ImageIndex, ImageManifest, MediaType};
 use rustix::fs::{Mode, OFlags, openat};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -22,6 +21,9 @@ const MOST_INDEXES: usize = 4;
 /// Names of images that a message has.
 const NAMED: usize = 20;
 
+/// The configuration of a container image, as Docker has it.
+const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+
 /// Annotations that name an image of a layout: of the specification, and of containerd.
 const NAMES: [&str; 2] = [
     "org.opencontainers.image.ref.name",
@@ -33,7 +35,7 @@ const NAMES: [&str; 2] = [
 pub enum Choice {
     Only,
     Named(String),
-    Digest(Digest),
+    Digest(String),
 }
 
 /// The image in the layout at `directory`. With a digest, it is enough that blobs are there.
@@ -93,14 +95,13 @@ impl Layout {
         Ok(file)
     }
 
-    fn blob(&self, digest: &Digest) -> anyhow::Result<File> {
-        // Other algorithms may have other names.
+    fn blob(&self, digest: &str) -> anyhow::Result<File> {
         sha256_of(digest)?;
-        self.file(&["blobs", "sha256", digest.digest()])
+        self.file(&["blobs", "sha256", &digest["sha256:".len()..]])
     }
 
     /// The bytes of the blob `what`, which have this digest.
-    fn json(&self, what: &str, digest: &Digest) -> anyhow::Result<Vec<u8>> {
+    fn json(&self, what: &str, digest: &str) -> anyhow::Result<Vec<u8>> {
         let bytes = read_json(what, self.blob(digest)?)?;
         check_digest(what, &bytes, digest)?;
         Ok(bytes)
@@ -121,9 +122,9 @@ impl Layout {
                     bail!("{digest} has manifests and layers, allowed is one of both");
                 }
                 (Some(_), None) => {
-                    let index: ImageIndex = parse_json("index", &bytes)?;
-                    let manifests: Vec<_> = index.manifests().iter().collect();
-                    digest = platform::choose(platform, &manifests)?.digest().clone();
+                    let index: Index = parse_json("index", &bytes)?;
+                    let manifests: Vec<_> = index.manifests.iter().collect();
+                    digest = platform::choose(platform, &manifests)?.digest.clone();
                     is_chosen = true;
                 }
                 (None, _) => {
@@ -143,10 +144,10 @@ impl Layout {
         &self,
         name: Option<&str>,
         platform: Option<&Platform>,
-    ) -> anyhow::Result<(Digest, bool)> {
+    ) -> anyhow::Result<(String, bool)> {
         let bytes = read_json("index.json", self.file(&["index.json"])?)?;
-        let index: ImageIndex = parse_json("index.json", &bytes)?;
-        let mut names: Vec<_> = index.manifests().iter().flat_map(names_of).collect();
+        let index: Index = parse_json("index.json", &bytes)?;
+        let mut names: Vec<_> = index.manifests.iter().flat_map(names_of).collect();
         names.sort_unstable();
         names.dedup();
         let known = || {
@@ -155,10 +156,10 @@ impl Layout {
             format!("{}{more}", first.join(", "))
         };
         let found: Vec<_> = match name {
-            None => index.manifests().iter().collect(),
+            None => index.manifests.iter().collect(),
             Some(name) => {
-                let is_named = |m: &&Descriptor| names_of(m).any(|known| known == name);
-                index.manifests().iter().filter(is_named).collect()
+                let is_named = |m: &&Content| names_of(m).any(|known| known == name);
+                index.manifests.iter().filter(is_named).collect()
             }
         };
         match (&found[..], name) {
@@ -169,38 +170,36 @@ impl Layout {
                 bail!("no image is named {}, but {}", shown(name), known())
             }
             ([], None) => bail!("index.json names no image"),
-            ([only], _) => Ok((only.digest().clone(), false)),
+            ([only], _) => Ok((only.digest.clone(), false)),
             (_, None) if names.len() > 1 => {
                 bail!(
                     "there are several images: {}; name one behind a colon",
                     known()
                 )
             }
-            (several, _) => Ok((platform::choose(platform, several)?.digest().clone(), true)),
+            (several, _) => Ok((platform::choose(platform, several)?.digest.clone(), true)),
         }
     }
 
-    fn container_of(&self, manifest: &ImageManifest) -> anyhow::Result<Container> {
-        let kind = manifest.config().media_type();
-        match kind {
-            MediaType::ImageConfig => {}
-            MediaType::Other(kind) if kind == "application/vnd.docker.container.image.v1+json" => {}
-            other => bail!(
+    fn container_of(&self, manifest: &Manifest) -> anyhow::Result<Container> {
+        let config = &manifest.config;
+        if ![media_type::CONFIG, DOCKER_CONFIG].contains(&&*config.media_type) {
+            bail!(
                 "it is no container image, but an artifact of the type {}",
-                shown(other.as_ref())
-            ),
+                shown(&config.media_type)
+            );
         }
-        let bytes = self.json("configuration", manifest.config().digest())?;
+        let bytes = self.json("configuration", &config.digest)?;
         let mut container = Container {
             layers: Vec::new(),
             configuration: parse_json("configuration", &bytes)?,
             warnings: Vec::new(),
             fetched: None,
         };
-        let count = manifest.layers().len();
+        let count = manifest.layers.len();
         let ids = diff_ids(&container.configuration, count)?;
-        for ((number, descriptor), diff_id) in (1..).zip(manifest.layers()).zip(ids) {
-            let name = format!("layer {number} of {count} ({})", descriptor.digest());
+        for ((number, descriptor), diff_id) in (1..).zip(&manifest.layers).zip(ids) {
+            let name = format!("layer {number} of {count} ({})", descriptor.digest);
             let layer = self.layer(name.clone(), descriptor, diff_id);
             container.layers.push(layer.context(name)?);
         }
@@ -210,23 +209,23 @@ impl Layout {
     fn layer(
         &self,
         name: String,
-        descriptor: &Descriptor,
+        descriptor: &Content,
         diff_id: [u8; 32],
     ) -> anyhow::Result<Layer> {
-        let kind = descriptor.media_type().as_ref();
+        let kind = &descriptor.media_type;
         if !is_archive(kind) {
             bail!("is of the type {}, and not a tar archive", shown(kind));
         }
-        let file = self.blob(descriptor.digest())?;
+        let file = self.blob(&descriptor.digest)?;
         let len = file.metadata()?.len();
-        if len != descriptor.size() {
+        if len != descriptor.size {
             bail!(
                 "has {len} bytes, and the manifest says {}; fetch the image again",
-                descriptor.size()
+                descriptor.size
             );
         }
         let layer = Layer::new(name, file, (0, len), diff_id)?;
-        Ok(layer.digest(sha256_of(descriptor.digest())?))
+        Ok(layer.digest(sha256_of(&descriptor.digest)?))
     }
 }
 
@@ -240,11 +239,9 @@ fn is_archive(kind: &str) -> bool {
     matches!(rest, Some("" | "+gzip" | "+zstd" | ".gzip" | ".zstd"))
 }
 
-fn names_of(manifest: &Descriptor) -> impl Iterator<Item = &str> {
-    let annotations = manifest.annotations().as_ref();
-    NAMES
-        .into_iter()
-        .filter_map(move |name| annotations?.get(name).map(String::as_str))
+fn names_of(manifest: &Content) -> impl Iterator<Item = &str> {
+    let names = NAMES.into_iter();
+    names.filter_map(|name| manifest.annotations.get(name).map(String::as_str))
 }
 
 /// The bytes of `file`, which are `what`.

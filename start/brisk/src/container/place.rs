@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use brisk_remote::{Platform, RemoteUrl};
 
-use super::container_image::{Container, parse_digest};
+use super::container_image::{Container, sha256_of};
 use super::layout::Choice;
 use super::{docker_archive, layout, registry};
 
@@ -46,8 +46,9 @@ impl Place {
         let at = rest.windows(8).rposition(|part| part == b"@sha256:");
         Ok(Some(match at {
             Some(at) => {
-                let digest = String::from_utf8_lossy(&rest[at + 1..]);
-                Self::Layout(path(&rest[..at]), Choice::Digest(parse_digest(&digest)?))
+                let digest = String::from_utf8_lossy(&rest[at + 1..]).into_owned();
+                sha256_of(&digest)?;
+                Self::Layout(path(&rest[..at]), Choice::Digest(digest))
             }
             None => {
                 let (directory, name) = split_name(rest)?;

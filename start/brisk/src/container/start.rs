@@ -22,17 +22,17 @@ impl Container {
     /// if the image names no program.
     pub fn entry(&self) -> anyhow::Result<(Option<EntryPoint>, Vec<String>)> {
         let mut warnings = self.warnings.clone();
-        let Some(config) = self.configuration.config() else {
+        let Some(config) = &self.configuration.config else {
             return Ok((None, warnings));
         };
-        let words = [config.entrypoint(), config.cmd()];
+        let words = [&config.entrypoint, &config.cmd];
         let words = words.into_iter().flatten().flatten();
         let command: Vec<_> = words.map(OsString::from).collect();
         if command.is_empty() {
             return Ok((None, warnings));
         }
         if let Some(user) = config
-            .user()
+            .user
             .as_ref()
             .filter(|user| !ROOT.contains(&user.as_str()))
         {
@@ -42,11 +42,11 @@ impl Container {
             ));
         }
         let directory = config
-            .working_dir()
+            .working_dir
             .as_deref()
             .filter(|path| !path.is_empty());
         let mut variables = vec![("PATH", PATH)];
-        for variable in config.env().iter().flatten() {
+        for variable in config.env.iter().flatten() {
             let (name, value) = variable.split_once('=').unwrap_or((variable, ""));
             if name.starts_with(OWN) || name.is_empty() {
                 warnings.push(format!(
