@@ -796,6 +796,47 @@ fn several_registries_stand_side_by_side() {
     );
 }
 
+/// A client asks an address once where it gets tokens.
+#[test]
+fn registries_with_tokens_have_a_proxy_each_and_one_cache() {
+    let images = [Image::of(b"one"), Image::of(b"two")];
+    let servers = ["one", "two"].map(|name| {
+        let token = format!("{{\"token\":\"{name}\"}}");
+        Upstream::start(move |_| Answer::of(200, &[], token.clone()))
+    });
+    let upstreams = [("one", 0), ("two", 1)].map(|(name, number)| {
+        let realm = format!("Bearer realm=\"{}/token\"", servers[number].url());
+        registry(&images[number], move |asked| {
+            let given = asked.headers.get("authorization");
+            let is_right = given.is_some_and(|given| given == format!("Bearer {name}").as_str());
+            let challenge = [("www-authenticate", realm.as_str())];
+            (!is_right).then(|| Answer::of(401, &challenge, "{}"))
+        })
+    });
+    let skopeo = Skopeo::new();
+    let maps = [0, 1].map(|number| format!("/v2/{number}=oci:{}/v2", upstreams[number].url()));
+    let both = Program::start(&["--map", &maps[0], "--map", &maps[1]]);
+    for number in [0, 1] {
+        let from = format!("docker://{}/{number}/app:1", both.address);
+        let to = format!("oci:{}", skopeo.path("refused").display());
+        assert!(skopeo.copy(&[], &from, &to).is_err());
+    }
+    let home = Arc::new(tempfile::tempdir().unwrap());
+    let each = upstreams.each_ref().map(|upstream| {
+        let map = format!("/v2=oci:{}/v2", upstream.url());
+        Program::start_with(Arc::clone(&home), &["--map", &map], &[])
+    });
+    for turn in ["first", "second"] {
+        for (proxy, image) in each.iter().zip(&images) {
+            let name = format!("{turn}-{}", proxy.address.port());
+            skopeo.pulls(&[], &format!("{}/app:1", proxy.address), &name, image);
+        }
+    }
+    for (upstream, image) in upstreams.iter().zip(&images) {
+        assert_eq!(count(upstream, "GET", &image.layer), 1);
+    }
+}
+
 #[test]
 fn a_head_of_another_digest_shows_nothing() {
     let image = Image::of(b"secret");
