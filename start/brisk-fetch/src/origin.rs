@@ -123,10 +123,15 @@ impl Origin {
         self.client.send(request).await.map_err(|e| failed(&e))
     }
 
-    fn request(&self, url: &str, host: &str) -> http::request::Builder {
-        let request = Request::get(url).header(ACCEPT_ENCODING, "identity");
-        let value = netrc::authorization(host).and_then(|value| HeaderValue::try_from(value).ok());
-        match value {
+    /// A request for `asked`, which is the image at `url` or beside it.
+    fn request(&self, url: &RemoteUrl, asked: &str) -> http::request::Builder {
+        let request = Request::get(asked).header(ACCEPT_ENCODING, "identity");
+        // A server takes a signature or a password, and not both.
+        let value = match url.is_presigned() {
+            true => None,
+            false => netrc::authorization(url.host()),
+        };
+        match value.and_then(|value| HeaderValue::try_from(value).ok()) {
             Some(mut value) => {
                 value.set_sensitive(true);
                 request.header(AUTHORIZATION, value)
@@ -159,7 +164,7 @@ impl Origin {
         refresh: bool,
     ) -> Result<Document, String> {
         self.name_host(url.host());
-        let mut request = self.request(&url.beside(suffix), url.host());
+        let mut request = self.request(url, &url.beside(suffix));
         request = request.header(CACHE_CONTROL, control(refresh));
         let request = request
             .body(reqwest::Body::from(""))
@@ -192,7 +197,7 @@ impl Origin {
         self.name_host(url.host());
         // The bytes have a place of their own on the disk.
         let mut request = self
-            .request(url.as_str(), url.host())
+            .request(url, url.asked())
             .header(CACHE_CONTROL, "no-store");
         if let Some(bytes) = bytes {
             request = request.header(RANGE, bytes.to_header());

@@ -276,6 +276,10 @@ impl Server {
         if let Some(name) = url.registry() {
             return self.resolve_name(&name, refresh).await;
         }
+        if url.is_presigned() {
+            // Its signature opens no file beside it.
+            return Ok(Resolved::default());
+        }
         let mut pause = Duration::from_millis(200);
         let mut last = String::new();
         for number in 0..TRIES {

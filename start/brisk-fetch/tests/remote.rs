@@ -463,6 +463,51 @@ fn credentials_stay_with_the_host_that_a_user_named() {
     assert!(message.contains("redirect"), "{message}");
 }
 
+/// A signature lets in whoever has it, and is for one file.
+#[test]
+fn a_presigned_url_names_its_image_and_its_signature_is_kept_nowhere() {
+    let (place, server, _) = published();
+    fs::write(
+        place.path("home/.netrc"),
+        "machine 127.0.0.1 login me password secret\n",
+    )
+    .expect("room");
+    let url = |signature: &str| {
+        server.url(&format!(
+            "app.img?X-Amz-Date=1&versionId=7&X-Amz-Signature={signature}"
+        ))
+    };
+    let [first, second] = ["5ec2e71", "5ec2e72"];
+    for (signature, name) in [(first, "data/1"), (second, "data/2")] {
+        let read = place.done(&["cat", &url(signature), name, "--background", "never"]);
+        assert!(read == contents(name), "{name}");
+    }
+    let asked = server.asked();
+    let path = |signature| url(signature).replacen(&server.url(""), "/", 1);
+    for asked in &asked {
+        assert!(!asked.has_credentials);
+        let is_known = [first, second].map(path).contains(&asked.path);
+        assert!(is_known, "{asked:?}");
+    }
+    assert_eq!(asked.last().expect("some").path, path(second));
+    let entries = fs::read_dir(place.path("cache/brisk/remote/images")).expect("there");
+    assert_eq!(entries.count(), 1);
+    let mut mounted = place.brisk(&["run", &url(first), "--", "/bin/sh", "-c", "true"]);
+    assert!(mounted.status().expect("brisk is built").success());
+    let found = Command::new("grep")
+        .args(["-r", "-l", "5ec2e7"])
+        .args([place.path("cache"), place.path("run")])
+        .output()
+        .expect("grep is installed");
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+    let listed = place.done(&["remote", "list", "--json"]);
+    let listed = String::from_utf8(listed).expect("JSON");
+    assert!(listed.contains("app.img?versionId=7"), "{listed}");
+    place.done(&["remote", "fetch", &url(second), "-q"]);
+    server.behave(Manner::Gone);
+    assert!(place.done(&["cat", &url("later"), "data/3"]) == contents("data/3"));
+}
+
 #[test]
 fn plain_http_to_another_machine_needs_somebody_who_vouches() {
     let place = Place::new();

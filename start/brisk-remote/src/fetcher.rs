@@ -256,7 +256,7 @@ impl Fetcher {
     ///
     /// `Server`.
     pub fn resolve(&mut self, url: &RemoteUrl, refresh: bool) -> Result<Resolved> {
-        let url = url.as_str().to_owned();
+        let url = url.asked().to_owned();
         match self.ask(&Ask::Resolve { url, refresh }, ANSWER)? {
             Tell::Resolved(resolved) => Ok(resolved),
             other => Err(unexpected(&other)),
@@ -303,7 +303,7 @@ impl Fetcher {
         anew: bool,
     ) -> Result<Opened> {
         let ask = Ask::Open {
-            url: url.as_str().to_owned(),
+            url: url.asked().to_owned(),
             resolved: resolved.clone(),
             options: options.clone(),
             anew,

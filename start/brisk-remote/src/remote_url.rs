@@ -12,9 +12,11 @@ use crate::registry_name::RegistryName;
 /// 1. `text` starts with `http://`, `https://`, `oci://` or `oci+http://` and a host. It has no user, no spaces and no control
 ///    characters. Of the fragment it has only which image of several is wanted, and only in a registry.
 /// 2. After `oci://` and `oci+http://` it is what [`RegistryName`] writes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// 3. It has no part of a signature. `signed` is the URL with that, if it was presigned.
+#[derive(Clone, PartialEq, Eq)]
 pub struct RemoteUrl {
     text: String,
+    signed: Option<String>,
     pin: Option<String>,
 }
 
@@ -93,12 +95,27 @@ impl RemoteUrl {
                 .map_err(|why| wrong(&why))?
                 .to_string(),
         };
-        Ok(Self { text, pin })
+        let (text, signed) = match without_signature(&text) {
+            Some(unsigned) => (unsigned, Some(text)),
+            None => (text, None),
+        };
+        Ok(Self { text, signed, pin })
     }
 
-    /// The URL, without the root hash.
+    /// The URL, without the root hash. Of a presigned URL it is what another signature of the same object leaves the same, and no
+    /// secret.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// What the server is asked for. Of a presigned URL it lets whoever has it in, so it is for the fetcher only.
+    pub fn asked(&self) -> &str {
+        self.signed.as_deref().unwrap_or(&self.text)
+    }
+
+    /// Whether the URL has a signature, which is for this file and for no other.
+    pub fn is_presigned(&self) -> bool {
+        self.signed.is_some()
     }
 
     /// The root hash of the image, if the URL names it.
@@ -192,6 +209,81 @@ impl RemoteUrl {
     }
 }
 
+/// The parameters of a query that are a signature, by the one that only a signature has.
+const SIGNATURES: [(&str, &[&str]); 4] = [
+    (
+        "x-amz-signature",
+        &[
+            "x-amz-algorithm",
+            "x-amz-credential",
+            "x-amz-date",
+            "x-amz-expires",
+            "x-amz-security-token",
+            "x-amz-signature",
+            "x-amz-signedheaders",
+        ],
+    ),
+    (
+        "x-goog-signature",
+        &[
+            "x-goog-algorithm",
+            "x-goog-credential",
+            "x-goog-date",
+            "x-goog-expires",
+            "x-goog-signature",
+            "x-goog-signedheaders",
+        ],
+    ),
+    // The second version of S3's, and that of its content network.
+    (
+        "signature",
+        &[
+            "awsaccesskeyid",
+            "expires",
+            "googleaccessid",
+            "key-pair-id",
+            "policy",
+            "signature",
+            "x-amz-security-token",
+        ],
+    ),
+    // Azure's.
+    (
+        "sig",
+        &[
+            "se", "sig", "sip", "ske", "skoid", "sks", "skt", "sktid", "skv", "sp", "spr", "sr",
+            "st", "sv",
+        ],
+    ),
+];
+
+/// The same URL without the signature in its query. None if it has none.
+fn without_signature(url: &str) -> Option<String> {
+    let (path, query) = url.split_once('?')?;
+    let name = |field: &str| field.split('=').next().unwrap_or("").to_ascii_lowercase();
+    let (_, signature) = SIGNATURES
+        .iter()
+        .find(|(mark, _)| query.split('&').any(|field| name(field) == *mark))?;
+    let kept: Vec<&str> = query
+        .split('&')
+        .filter(|field| !signature.contains(&&*name(field)))
+        .collect();
+    Some(match kept.is_empty() {
+        true => path.to_owned(),
+        false => format!("{path}?{}", kept.join("&")),
+    })
+}
+
+/// Without the signature, which lets in whoever has it.
+impl fmt::Debug for RemoteUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteUrl")
+            .field("text", &self.text)
+            .field("pin", &self.pin)
+            .finish_non_exhaustive()
+    }
+}
+
 impl fmt::Display for RemoteUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -207,8 +299,10 @@ pub(crate) fn is_loopback(host: &str) -> bool {
             .is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// A name from outside, for a message.
+/// A name from outside, for a message. A signature in it is left out.
 fn shown(text: &str) -> String {
+    let unsigned = without_signature(text);
+    let text = unsigned.as_deref().unwrap_or(text);
     text.escape_debug().to_string()
 }
 
@@ -246,6 +340,47 @@ mod tests {
             "https://a.example:8443/x/app.img.remote?v=1"
         );
         assert_eq!((url.host(), url.file_name()), ("a.example", "app.img"));
+    }
+
+    #[test]
+    fn a_new_signature_names_the_same_image() {
+        let v4 = |signature: &str| {
+            format!(
+                "https://a.example/b/app.img?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AK%2F1&versionId=7&X-Amz-Date=1\
+                 &X-Amz-Expires=60&x-amz-security-token=t&X-Amz-SignedHeaders=host&X-Amz-Signature={signature}"
+            )
+        };
+        for (url, text) in [
+            (&*v4("aa"), "https://a.example/b/app.img?versionId=7"),
+            (&*v4("bb"), "https://a.example/b/app.img?versionId=7"),
+            (
+                "https://a.example/x?X-Goog-Signature=aa&X-Goog-Date=1",
+                "https://a.example/x",
+            ),
+            (
+                "https://a.example/x?AWSAccessKeyId=AK&Signature=aa&Expires=9",
+                "https://a.example/x",
+            ),
+            (
+                "https://a.example/x?sv=2024&se=9&snapshot=1&sr=b&sp=r&sig=aa",
+                "https://a.example/x?snapshot=1",
+            ),
+        ] {
+            let found = RemoteUrl::parse(url).expect("a URL");
+            assert_eq!((found.as_str(), found.asked()), (text, url));
+            assert!(found.is_presigned());
+            assert!(!format!("{found} {found:?}").contains("aa"));
+            let why = RemoteUrl::parse(&format!("{url}&x= ")).unwrap_err();
+            assert!(!why.to_string().contains("aa"), "{why}");
+        }
+        for url in [
+            "https://a.example/x?sv=1&expires=2&X-Amz-Date=3",
+            "https://a.example/Signature=1",
+        ] {
+            let found = RemoteUrl::parse(url).expect("a URL");
+            assert_eq!((found.as_str(), found.asked()), (url, url));
+            assert!(!found.is_presigned());
+        }
     }
 
     #[test]

@@ -463,7 +463,9 @@ impl RemoteArgs {
         }
         let mut entry = entry.clone();
         if entry.about.is_complete {
-            let asks = !url.is_fixed() && asks_again(entry.about.asked, now());
+            // Nothing beside a presigned URL can be asked for.
+            let asks =
+                !url.is_fixed() && !url.is_presigned() && asks_again(entry.about.asked, now());
             entry.about.used = now();
             if asks {
                 entry.about.asked = now();

@@ -245,6 +245,8 @@ impl Shared {
             .split_once("://")
             .and_then(|(_, rest)| rest.split_once('/'));
         let name = of_url.map_or(path.trim_start_matches('/'), |(_, name)| name);
+        // What a URL is signed with says nothing of the file.
+        let name = name.split('?').next().unwrap_or("");
         let Ok(bytes) = fs::read(self.root.join(name)) else {
             return write!(
                 stream,
