@@ -28,8 +28,8 @@ pub(crate) type Below = Retry<Attempts, Sender>;
 /// An HTTP client with a cache: reqwest with rustls, behind a [`CacheLayer`].
 ///
 /// It speaks HTTP/1.1 and HTTP/2, sends idempotent requests again that fail ([`Retries`]), sends only so many requests to a
-/// host at once, and follows redirects, each of which is cached for itself. When a redirect leaves its origin, credentials
-/// and cookies are left out; it never leads from https to http.
+/// host at once, and follows redirects, each of which is cached for itself. When a redirect leaves its origin, credentials,
+/// cookies and fields that are marked as sensitive are left out; it never leads from https to http.
 ///
 /// A copy of it is cheap, and all are one client. It runs on tokio. Nothing is connected before the first request is sent,
 /// and the system's certificates are read when the first server shows its own.

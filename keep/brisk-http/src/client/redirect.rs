@@ -66,7 +66,15 @@ impl Hop {
             return false;
         }
         if !here.has_origin_of(&there) {
-            for name in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
+            let marked = self
+                .headers
+                .iter()
+                .filter(|(_, value)| value.is_sensitive());
+            let marked: Vec<_> = marked.map(|(name, _)| name.clone()).collect();
+            for name in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION]
+                .into_iter()
+                .chain(marked)
+            {
                 self.headers.remove(name);
             }
         }
@@ -110,11 +118,14 @@ mod tests {
     use super::*;
 
     fn hop(method: Method, has_body: bool) -> Hop {
+        let mut marked = HeaderValue::from_static("secret");
+        marked.set_sensitive(true);
         let request = http::Request::builder()
             .method(method)
             .uri("https://a.example/x/y?q")
             .header(AUTHORIZATION, "Basic c2VjcmV0")
             .header(COOKIE, "c=1")
+            .header("x-marked", marked)
             .header(CONTENT_TYPE, "text/plain")
             .header("accept", "*/*");
         Hop::first(request.body(()).unwrap().into_parts().0, has_body)
@@ -142,6 +153,7 @@ mod tests {
             assert_eq!(hop.url, url);
             assert_eq!(hop.headers.contains_key(AUTHORIZATION), stays, "{location}");
             assert_eq!(hop.headers.contains_key(COOKIE), stays, "{location}");
+            assert_eq!(hop.headers.contains_key("x-marked"), stays, "{location}");
             assert_eq!(hop.headers["accept"], "*/*");
         }
     }
