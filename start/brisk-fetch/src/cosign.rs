@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::log::say;
 use crate::origin::{MOST_INDEX, Origin, SILENCE, reasons, referrers_tag, whole};
-use crate::registry::Refusal;
+use crate::refusal::Refusal;
 
 /// The annotation of a layer with the signature of that.
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";

@@ -23,7 +23,9 @@ use crate::answer::{Judged, judge, validator_of};
 use crate::log::say;
 use crate::origin::{Origin, Part, next_piece, reasons};
 use crate::pace::{LEAST, LEAST_IN, Pace};
-use crate::registry::{Refusal, refused};
+use crate::refusal::Refusal;
+use crate::registry::refused;
+use crate::s3::{Refused, why_refused};
 use crate::sums;
 
 /// The first and the longest pause after a request that failed. It doubles each time.
@@ -253,7 +255,10 @@ impl Image {
         let part = Part::Bytes(bytes);
         let response = self.ask_for(Some(&part)).await?;
         match response.status() {
-            StatusCode::BAD_REQUEST => self.ask_for(None).await,
+            // What an object store says of that has another reason.
+            StatusCode::BAD_REQUEST if response.extensions().get::<Refused>().is_none() => {
+                self.ask_for(None).await
+            }
             _ => Ok(response),
         }
     }
@@ -275,7 +280,13 @@ impl Image {
         }
         let validator = self.validator();
         let response = self.origin.part(&url, part, validator.as_deref()).await;
-        response.map_err(|why| Fault::Later(why, None))
+        response.map_err(|why| match why {
+            Refusal::Login(store) => Fault::Never(format!(
+                "the key for {store} is not here any more; start the program again"
+            )),
+            Refusal::Never(why) => Fault::Never(why),
+            Refusal::Later(why) => Fault::Later(why, None),
+        })
     }
 
     /// Whether this is what is in the cache under this name now: another program may have removed the entry.
@@ -672,7 +683,7 @@ impl Image {
             }
             Judged::Later(why, after) => return Err(Fault::Later(why, after)),
             Judged::Changed(why) => return Err(Fault::Never(self.changed(&why))),
-            Judged::Never(why) => return Err(Fault::Never(why)),
+            Judged::Never(why) => return Err(Fault::Never(why_refused(&response, why))),
         };
         let is_all = self.has_no_ranges.get();
         let received = self.receive(id, part, response).await;

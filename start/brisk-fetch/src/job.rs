@@ -36,7 +36,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::confine::confine;
 use crate::origin::{Origin, next_piece, reasons, referrers_tag};
-use crate::registry::{Access, Refusal, TRIES, is_at, refused, several, upload_place};
+use crate::refusal::Refusal;
+use crate::registry::{Access, TRIES, is_at, refused, several, upload_place};
 use crate::server::read_line;
 
 /// How long nothing may move in an upload.

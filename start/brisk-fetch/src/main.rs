@@ -1,9 +1,9 @@
-//! `brisk-fetch CACHE`: asks web servers and registries for images, and writes what they send into the directory CACHE.
+//! `brisk-fetch CACHE`: asks web servers, registries and object stores for images, and writes what they send into the directory CACHE.
 //! `brisk-fetch --job DIRECTORY` does one thing with a registry for the program that starts it: see `job`.
 //!
 //! It is started by whoever needs it, and is nobody's child. A small process watches it and starts it again if it dies, so that no
 //! program has to. What it does for an image is in `image`, what is asked next is decided by `brisk_remote::Schedule`, and how servers
-//! answer is judged in `answer`. How registries let people in is in `registry`.
+//! answer is judged in `answer`. How registries let people in is in `registry`, and how object stores do is in `s3`.
 
 mod answer;
 mod confine;
@@ -14,7 +14,9 @@ mod log;
 mod netrc;
 mod origin;
 mod pace;
+mod refusal;
 mod registry;
+mod s3;
 mod server;
 mod sums;
 mod supervisor;

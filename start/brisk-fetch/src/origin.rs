@@ -18,14 +18,17 @@ use brisk_remote::{
 };
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, IF_RANGE, RANGE};
-use http::{HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body;
+use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use crate::netrc;
-use crate::registry::{Access, Logins, Refusal, is_at, refused};
+use crate::refusal::Refusal;
+use crate::registry::{Access, Logins, is_at, refused};
+use crate::s3::{Buckets, Refused, why_refused};
 
 /// How long a connection may take, and how long a server may be silent in an answer. Then the request is sent again.
 pub const SILENCE: Duration = Duration::from_secs(20);
@@ -47,6 +50,7 @@ pub struct Origin {
     /// Hosts that a user has named. A redirect from another one must not lead to this machine.
     named: Arc<Mutex<HashSet<String>>>,
     pub logins: Logins,
+    pub buckets: Buckets,
     /// Where a registry leads that has a blob elsewhere. It is asked there until it is not there any more.
     moved: RefCell<HashMap<String, String>>,
 }
@@ -96,6 +100,7 @@ impl Origin {
             silence,
             named,
             logins: Logins::default(),
+            buckets: Buckets::default(),
             moved: RefCell::default(),
         })
     }
@@ -123,20 +128,58 @@ impl Origin {
         self.client.send(request).await.map_err(|e| failed(&e))
     }
 
-    /// A request for `asked`, which is the image at `url` or beside it.
-    fn request(&self, url: &RemoteUrl, asked: &str) -> http::request::Builder {
-        let request = Request::get(asked).header(ACCEPT_ENCODING, "identity");
-        // A server takes a signature or a password, and not both.
-        let value = match url.is_presigned() {
-            true => None,
-            false => netrc::authorization(url.host()),
+    /// Asks a web server or an object store for the image at `url`, or with a `suffix` for what is beside it. A store is asked with a
+    /// signature, and again where it says that the bucket is.
+    async fn ask(
+        &self,
+        url: &RemoteUrl,
+        suffix: &str,
+        fields: &HeaderMap,
+    ) -> Result<Response<CacheBody>, Refusal> {
+        let send = async |place: &str, fields: HeaderMap| -> Result<_, Refusal> {
+            let host = Url::parse(place).map_err(|e| e.to_string())?;
+            self.name_host(host.host_str().unwrap_or(""));
+            let mut request = Request::get(place)
+                .header(ACCEPT_ENCODING, "identity")
+                .body(reqwest::Body::from(""))
+                .map_err(|e| e.to_string())?;
+            request.headers_mut().extend(fields);
+            let mut response = self.send(request).await?;
+            // What it says comes soon or not at all.
+            timeout(self.silence, note_refusal(&mut response))
+                .await
+                .ok();
+            Ok(response)
         };
-        match value.and_then(|value| HeaderValue::try_from(value).ok()) {
-            Some(mut value) => {
+        let Some(name) = url.object() else {
+            let place = match suffix {
+                "" => url.asked().to_owned(),
+                suffix => url.beside(suffix),
+            };
+            // A server takes a signature or a password, and not both.
+            let value = match url.is_presigned() {
+                true => None,
+                false => netrc::authorization(url.host()),
+            };
+            let mut fields = fields.clone();
+            if let Some(mut value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
                 value.set_sensitive(true);
-                request.header(AUTHORIZATION, value)
+                fields.insert(AUTHORIZATION, value);
             }
-            None => request,
+            return send(&place, fields).await;
+        };
+        let name = name.beside(suffix);
+        let mut is_moved = false;
+        loop {
+            let mut signed = self.buckets.sign(&name)?;
+            let mut all = fields.clone();
+            all.extend(std::mem::take(&mut signed.fields));
+            let mut response = send(&signed.url, all).await?;
+            // One that leads to and fro is no store.
+            if !self.buckets.learn(&name, &signed, &mut response)? || is_moved {
+                return Ok(response);
+            }
+            is_moved = true;
         }
     }
 
@@ -151,10 +194,10 @@ impl Origin {
         url: &RemoteUrl,
         suffix: &str,
         refresh: bool,
-    ) -> Result<Document, String> {
+    ) -> Result<Document, Refusal> {
         // It is small, so one that drips is given up.
         let asked = timeout(self.silence, self.ask_document(url, suffix, refresh)).await;
-        asked.unwrap_or_else(|_| Err(format!("{} is too slow", url.host())))
+        asked.unwrap_or_else(|_| Err(format!("{} is too slow", url.host()).into()))
     }
 
     async fn ask_document(
@@ -162,20 +205,19 @@ impl Origin {
         url: &RemoteUrl,
         suffix: &str,
         refresh: bool,
-    ) -> Result<Document, String> {
-        self.name_host(url.host());
-        let mut request = self.request(url, &url.beside(suffix));
-        request = request.header(CACHE_CONTROL, control(refresh));
-        let request = request
-            .body(reqwest::Body::from(""))
-            .map_err(|e| e.to_string())?;
-        let response = self.send(request).await?;
+    ) -> Result<Document, Refusal> {
+        let control = HeaderValue::from_static(control(refresh));
+        let fields = HeaderMap::from_iter([(CACHE_CONTROL, control)]);
+        let response = self.ask(url, suffix, &fields).await?;
         let status = response.status();
         match status.as_u16() {
             200 => {}
             // Object stores say 403 for what does not exist.
             403 | 404 | 410 => return Ok(Document::Missing),
-            _ => return Err(format!("{} answers {status}", url.host())),
+            _ => {
+                let why = format!("{} answers {status}", url.host());
+                return Err(why_refused(&response, why).into());
+            }
         }
         let stale = (refresh && !is_answer(&response)).then(|| SILENT.to_owned());
         let bytes = whole(response.into_body(), MOST_DESCRIPTOR).await?;
@@ -193,22 +235,18 @@ impl Origin {
         url: &RemoteUrl,
         bytes: Option<&Part>,
         validator: Option<&str>,
-    ) -> Result<Response<CacheBody>, String> {
-        self.name_host(url.host());
+    ) -> Result<Response<CacheBody>, Refusal> {
         // The bytes have a place of their own on the disk.
-        let mut request = self
-            .request(url, url.asked())
-            .header(CACHE_CONTROL, "no-store");
+        let mut fields =
+            HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
+        let value = |text: &str| HeaderValue::try_from(text).map_err(|e| e.to_string());
         if let Some(bytes) = bytes {
-            request = request.header(RANGE, bytes.to_header());
+            fields.insert(RANGE, value(&bytes.to_header())?);
+            if let Some(validator) = validator {
+                fields.insert(IF_RANGE, value(validator)?);
+            }
         }
-        if let Some(validator) = validator.filter(|_| bytes.is_some()) {
-            request = request.header(IF_RANGE, validator);
-        }
-        let request = request
-            .body(reqwest::Body::from(""))
-            .map_err(|e| e.to_string())?;
-        self.send(request).await
+        self.ask(url, "", &fields).await
     }
 
     /// Asks for a part of a blob in a registry, there or where that has led before.
@@ -393,6 +431,24 @@ impl Origin {
         }
     }
 }
+
+/// Notes in an answer why the server refuses, if it says that.
+async fn note_refusal(response: &mut Response<CacheBody>) {
+    if !Refused::may_be_in(response) {
+        return;
+    }
+    let mut body = Vec::new();
+    while let Some(Ok(piece)) = next_piece(response.body_mut()).await {
+        body.extend_from_slice(&piece);
+        if body.len() > MOST_REFUSAL {
+            return;
+        }
+    }
+    Refused::note(response, &body);
+}
+
+/// The most bytes of an answer that says why a server refuses.
+const MOST_REFUSAL: usize = 64 << 10;
 
 /// What a registry has under a name.
 pub struct Manifested {
@@ -637,7 +693,9 @@ mod tests {
         let origin = Origin::with(dir.path(), Duration::from_millis(200), None).expect("room");
         let url = RemoteUrl::parse(&format!("http://{address}/app.img")).expect("a URL");
         let asked = answered(origin.document(&url, ".remote", false));
-        assert_eq!(asked.err().as_deref(), Some("127.0.0.1 is too slow"));
+        let is_slow =
+            |why: &Refusal| matches!(why, Refusal::Later(why) if why == "127.0.0.1 is too slow");
+        assert!(asked.err().as_ref().is_some_and(is_slow));
     }
 
     /// The second request waits for the token of the first.

@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::netrc;
 use crate::origin::{Origin, whole};
+use crate::refusal::Refusal;
 
 /// How often something is asked for, in a row.
 pub const TRIES: u32 = 4;
@@ -34,23 +35,6 @@ const MOST_TOKEN: u64 = 64 << 10;
 pub enum Access {
     Pull,
     Push,
-}
-
-/// Why a registry is not asked.
-#[derive(Debug)]
-pub enum Refusal {
-    /// It wants to know who asks, and the user was not asked yet. The host is that of credentials.
-    Login(String),
-    /// Asking again will not help.
-    Never(String),
-    /// It may pass.
-    Later(String),
-}
-
-impl From<String> for Refusal {
-    fn from(why: String) -> Self {
-        Self::Later(why)
-    }
 }
 
 /// Asks until there is an answer, a few times.
@@ -225,6 +209,7 @@ impl Origin {
             Some(Credential {
                 user: Some(user),
                 secret,
+                ..
             }) => {
                 let pair = format!("{user}:{secret}");
                 Some(format!("Basic {}", BASE64.encode(pair.as_bytes())))
@@ -253,7 +238,9 @@ impl Origin {
                 let mut fields = vec![("scope", &*scope)];
                 fields.extend(service.as_deref().map(|service| ("service", service)));
                 let request = match &login {
-                    Some(Credential { user: None, secret }) => by_identity(&realm, &fields, secret),
+                    Some(Credential {
+                        user: None, secret, ..
+                    }) => by_identity(&realm, &fields, secret),
                     _ => by_user(&realm, &fields, basic.as_deref()),
                 };
                 let token = self.token_of(name, &realm, request?).await?;

@@ -27,7 +27,9 @@ use crate::confine::confine;
 use crate::image::{Image, Line};
 use crate::log::say;
 use crate::origin::{Document, Manifested, Origin, Part, reasons};
-use crate::registry::{Refusal, TRIES, several};
+use crate::refusal::Refusal;
+use crate::registry::{TRIES, several};
+use crate::s3::why_refused;
 use crate::supervisor::duplicate;
 
 /// How many bytes at the end of a file are asked for first if nothing is known of it.
@@ -242,7 +244,10 @@ impl Server {
                 registry,
                 credential,
             } => {
-                self.origin.logins.set(&registry, credential);
+                match registry.starts_with("s3://") {
+                    true => self.origin.buckets.set(&registry, credential),
+                    false => self.origin.logins.set(&registry, credential),
+                }
                 Ok(Served::Nothing)
             }
             Ask::Referrer { url, subject } => {
@@ -294,10 +299,11 @@ impl Server {
             let (descriptor, stale) = match descriptor {
                 Ok(Document::Text { text, stale }) => (Some(text), stale),
                 Ok(Document::Missing) => (None, None),
-                Err(why) => {
+                Err(Refusal::Later(why)) => {
                     last = why;
                     continue;
                 }
+                Err(why) => return Err(why),
             };
             let signature = match signature {
                 Ok(Document::Text { text, .. }) => Some(text),
@@ -439,6 +445,9 @@ impl Server {
         if let (Some(name), Some(blob)) = (url.registry(), &about.blob) {
             self.origin.knock(&name, blob).await?;
         }
+        if let Some(name) = url.object() {
+            self.origin.buckets.check(&name)?;
+        }
         let image = self.image(&key, url, about.blob, &options)?;
         if anew {
             image.believe();
@@ -484,7 +493,7 @@ impl Server {
         url: &RemoteUrl,
         root: Option<&str>,
         about: &mut About,
-    ) -> Result<(String, Option<Tail>), String> {
+    ) -> Result<(String, Option<Tail>), Refusal> {
         let mut last = String::new();
         let mut pause = Duration::from_millis(200);
         for number in 0..TRIES {
@@ -494,10 +503,12 @@ impl Server {
             }
             let response = match self.origin.part(url, Some(&Part::Last(TAIL)), None).await {
                 Ok(response) => response,
-                Err(why) => {
+                Err(Refusal::Later(why)) => {
                     last = why;
                     continue;
                 }
+                Err(Refusal::Never(why)) => return Err(format!("{url}: {why}").into()),
+                Err(login) => return Err(login),
             };
             let (status, headers) = (response.status(), response.headers().clone());
             // One that is shorter than what was asked for has no such end, for some servers.
@@ -515,14 +526,16 @@ impl Server {
                             let noted = self.cache.note_absent(url, now());
                             noted.unwrap_or_else(|e| say!("{url}: {e}"));
                         }
-                        return Err(format!("{url}: {why}"));
+                        let why = why_refused(&response, why);
+                        return Err(format!("{url}: {why}").into());
                     }
                 }
             }
             let Some(len) = total_len(status, &headers).filter(|_| !is_short) else {
                 return Err(format!(
                     "{url}: the server does not say how long the file is, so brisk cannot read parts of it"
-                ));
+                )
+                .into());
             };
             about.len = len;
             about.validator = validator_of(&headers);
@@ -532,7 +545,7 @@ impl Server {
             // One that has no ranges begins from the start.
             return Ok((key, (status.as_u16() == 206).then_some(tail)));
         }
-        Err(format!("{url}: {last}"))
+        Err(format!("{url}: {last}").into())
     }
 
     /// The image of an entry, which arrives from now on.

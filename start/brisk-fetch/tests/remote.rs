@@ -2,6 +2,7 @@
 //! docs/reliability.md names its test. They mount images, so they need root.
 
 mod registry;
+mod s3;
 mod support;
 mod ways;
 
@@ -511,9 +512,14 @@ fn a_presigned_url_names_its_image_and_its_signature_is_kept_nowhere() {
 #[test]
 fn plain_http_to_another_machine_needs_somebody_who_vouches() {
     let place = Place::new();
-    let message = place.fails(&["cat", "http://192.0.2.1/app.img", "a"]);
-    for way in ["#sha256=HASH", "--trust KEY.pub", "--insecure"] {
-        assert!(message.contains(way), "{message}");
+    for url in [
+        "http://192.0.2.1/app.img",
+        "s3://images/app.img?endpoint=http://192.0.2.1",
+    ] {
+        let message = place.fails(&["cat", url, "a"]);
+        for way in ["#sha256=HASH", "--trust KEY.pub", "--insecure"] {
+            assert!(message.contains(way), "{message}");
+        }
     }
 }
 

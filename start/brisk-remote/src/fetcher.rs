@@ -16,8 +16,9 @@ use serde::Deserialize;
 use crate::arriving::Arriving;
 use crate::cache::RemoteCache;
 use crate::error::{Error, ErrorKind, Result};
+use crate::login::{Login, log_in};
 use crate::protocol::{
-    Ask, Cosigned, Login, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line, write_line,
+    Ask, Cosigned, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line, write_line,
 };
 use crate::remote_url::RemoteUrl;
 
@@ -349,7 +350,7 @@ impl Fetcher {
         for _ in 0..TRIES {
             match self.ask_once(ask, at_most)? {
                 Tell::Login { registry } => {
-                    self.send(&ask.log_in(registry, self.place.login)?)?;
+                    self.send(&log_in(ask, registry, self.place.login)?)?;
                 }
                 tell => return Ok(tell),
             }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fetcher::Lines;
-use crate::protocol::{Ask, Login, Tell, write_line};
+use crate::login::{Login, log_in};
+use crate::protocol::{Ask, Tell, write_line};
 
 /// The word before the directory that a job may write into.
 pub const JOB: &str = "--job";
@@ -75,7 +76,7 @@ impl Job {
                 Some(Tell::Moved { bytes }) => moved(bytes),
                 Some(Tell::Done { digest, realm }) => return Ok(Done { digest, realm }),
                 Some(Tell::Login { registry }) => {
-                    let login = ask.log_in(registry, login)?;
+                    let login = log_in(ask, registry, login)?;
                     write_line(&mut self.out, &login).map_err(failed)?;
                 }
                 Some(Tell::Refused { why }) => return Err(Error::new(ErrorKind::Server, why)),

@@ -1,5 +1,5 @@
 /*!
-Reads images that lie on a web server or in a registry, while they arrive.
+Reads images that lie on a web server, in a registry or in an object store, while they arrive.
 
 The central type is [`Arriving`], a file of which a part is there: a sparse file and a map. [`WaitingImage`] reads it and waits for
 what is absent, [`ParkingImage`] reads it and says what is absent. [`RemoteCache`] is the directory of such files, and [`Fetcher`] is
@@ -46,6 +46,7 @@ struct Readme;
 
 mod arriving;
 mod artifact;
+mod aws_settings;
 mod cache;
 mod choice;
 mod descriptor;
@@ -53,6 +54,8 @@ mod error;
 mod fetcher;
 mod hex;
 mod job;
+mod login;
+mod object_name;
 mod parking_image;
 mod presence;
 mod protocol;
@@ -65,6 +68,7 @@ pub use arriving::{Absent, Arriving};
 pub use artifact::{
     Artifact, Content, EMPTY_CONFIG, Index, MOST_MANIFEST, Manifest, Platform, media_type,
 };
+pub use aws_settings::store_key;
 pub use cache::{About, Counts, Entry, RemoteCache, key_of_root, key_of_url, now, open_own};
 pub use choice::{Choice, is_tag};
 pub use descriptor::{Descriptor, MOST_DESCRIPTOR};
@@ -72,11 +76,13 @@ pub use error::{Error, ErrorKind, Result};
 pub use fetcher::{Fetcher, FetcherPlace, Lines, SOCKET, attach, connect};
 pub use hex::{digits, is_digest};
 pub use job::{Done, JOB, Job};
+pub use login::Login;
+pub use object_name::{ObjectName, REGION, is_region};
 pub use parking_image::{Arrival, Arrivals, ParkingImage};
 pub use presence::{MOST_IMAGE, Presence, UNIT};
 pub use protocol::{
-    Ask, Background, Cosigned, Credential, Download, Login, MOST_LINE, OpenOptions, Opened,
-    Resolved, Tell, Upload, WAIT, parse_line, write_line,
+    Ask, Background, Cosigned, Credential, Download, MOST_LINE, OpenOptions, Opened, Resolved,
+    Tell, Upload, WAIT, parse_line, write_line,
 };
 pub use registry_name::{RegistryName, is_sha256};
 pub use remote_url::RemoteUrl;

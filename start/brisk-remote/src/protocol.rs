@@ -6,8 +6,6 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::remote_url::RemoteUrl;
 use crate::schedule::Class;
 
 /// The longest line. A manifest and a list of manifests fit into it, as JSON writes them, and so does what they say.
@@ -85,13 +83,19 @@ pub struct Cosigned {
     pub payload: String,
 }
 
-/// What a user proves to a registry with.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What a user proves to a registry or an object store with.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
-    /// The user. None: the secret is an identity token, for which the host that gives tokens gives one.
+    /// The user, or the name of a key. None: the secret is an identity token, for which the host that gives tokens gives one.
     pub user: Option<String>,
-    /// The password or the token.
+    /// The password or the token, or the secret of the key.
     pub secret: String,
+    /// What goes with a key that is good for a while.
+    #[serde(default)]
+    pub token: Option<String>,
+    /// The region in which the user's object store is.
+    #[serde(default)]
+    pub region: Option<String>,
 }
 
 impl fmt::Debug for Credential {
@@ -189,9 +193,9 @@ pub enum Ask {
         /// The byte behind the last.
         end: u64,
     },
-    /// What the user has for this registry. There is no answer.
+    /// What the user has for this registry or object store. There is no answer.
     Login {
-        /// Its host, as [`Tell::Login`] names it.
+        /// Its host or its name, as [`Tell::Login`] has it.
         registry: String,
         /// None if the user has nothing.
         credential: Option<Credential>,
@@ -254,9 +258,9 @@ pub enum Tell {
     },
     /// All of an image is there, and is what it should be.
     Whole,
-    /// A registry wants to know who asks. Send what the user has, and ask again.
+    /// A registry wants to know who asks, or an object store is asked for the first time. Send what the user has, and ask again.
     Login {
-        /// Its host.
+        /// Its host, or what [`ObjectName::store`](crate::ObjectName::store) names.
         registry: String,
     },
     /// So many bytes more were sent or fetched.
@@ -280,37 +284,7 @@ pub enum Tell {
     },
 }
 
-/// What the user has for a registry. None: nothing.
-pub type Login = fn(&str) -> Result<Option<Credential>>;
-
 impl Ask {
-    /// What to send if the fetcher wants to know who the user of a registry is, to do this. The command that has asked says so of the
-    /// registry that it has named, and of no other one.
-    ///
-    /// # Errors
-    ///
-    /// `Fetcher` for another registry, and those of `login`.
-    pub(crate) fn log_in(&self, registry: String, login: Login) -> Result<Self> {
-        let (Self::Resolve { url, .. }
-        | Self::Open { url, .. }
-        | Self::Referrer { url, .. }
-        | Self::Cosigned { url, .. }
-        | Self::Push(Upload { url, .. })
-        | Self::PushIndex { url, .. }
-        | Self::Pull(Download { url, .. })) = self
-        else {
-            return Err(foreign(&registry, "what has no URL"));
-        };
-        let named = RemoteUrl::parse(url)?.registry();
-        if named.is_none_or(|named| named.host() != registry) {
-            return Err(foreign(&registry, url));
-        }
-        Ok(Self::Login {
-            credential: login(&registry)?,
-            registry,
-        })
-    }
-
     /// Wants `bytes`.
     pub fn want(bytes: Range<u64>, class: Class) -> Self {
         Self::Want {
@@ -319,14 +293,6 @@ impl Ask {
             class,
         }
     }
-}
-
-fn foreign(registry: &str, asked: &str) -> Error {
-    let text = format!(
-        "brisk-fetch wants what you have for {}, though it was asked for {asked}; nothing was sent",
-        registry.escape_debug()
-    );
-    Error::new(ErrorKind::Fetcher, text)
 }
 
 /// Writes a message.
@@ -350,45 +316,4 @@ pub fn parse_line<T: for<'de> Deserialize<'de>>(line: &[u8]) -> io::Result<T> {
         )));
     }
     serde_json::from_slice(line).map_err(|e| invalid(e.to_string()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whoever has taken a fetcher over may ask for anything.
-    #[test]
-    fn only_the_registry_that_was_named_learns_who_the_user_is() {
-        let of = |url: &str| Ask::Referrer {
-            url: url.into(),
-            subject: String::new(),
-        };
-        let login: Login = |registry| {
-            Ok(Some(Credential {
-                user: None,
-                secret: registry.to_owned(),
-            }))
-        };
-        for (ask, registry, may) in [
-            (of("oci://a.example/x:1"), "a.example", true),
-            (of("oci+http://a.example:5000/x"), "a.example:5000", true),
-            (of("oci://a.example:5000/x"), "a.example", false),
-            (of("oci://a.example/x"), "b.example", false),
-            (of("https://a.example/x.img"), "a.example", false),
-            (Ask::want(0..1, Class::Miss), "a.example", false),
-        ] {
-            let said = ask.log_in(registry.into(), login);
-            match said {
-                Ok(Ask::Login { credential, .. }) if may => {
-                    assert_eq!(credential.expect("there is one").secret, registry);
-                }
-                Err(e) if !may => {
-                    let said = e.to_string();
-                    let wanted = format!("brisk-fetch wants what you have for {registry}, though");
-                    assert!(said.starts_with(&wanted), "{said}");
-                }
-                said => panic!("{ask:?} {registry}: {said:?}"),
-            }
-        }
-    }
 }

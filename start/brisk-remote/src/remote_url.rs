@@ -2,16 +2,18 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::aws_settings::endpoint;
 use crate::choice::Choice;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hex::{is_digest, sha256_of};
+use crate::object_name::ObjectName;
 use crate::registry_name::RegistryName;
 
 /// The URL of an image, with what its writer knows of the image.
 ///
-/// 1. `text` starts with `http://`, `https://`, `oci://` or `oci+http://` and a host. It has no user, no spaces and no control
-///    characters. Of the fragment it has only which image of several is wanted, and only in a registry.
-/// 2. After `oci://` and `oci+http://` it is what [`RegistryName`] writes.
+/// 1. `text` starts with `http://`, `https://`, `oci://` or `oci+http://` and a host, or with `s3://` and a bucket. It has no user, no
+///    spaces and no control characters. Of the fragment it has only which image of several is wanted, and only in a registry.
+/// 2. After `oci://` and `oci+http://` it is what [`RegistryName`] writes, and after `s3://` what [`ObjectName`] does.
 /// 3. It has no part of a signature. `signed` is the URL with that, if it was presigned.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RemoteUrl {
@@ -51,9 +53,12 @@ impl RemoteUrl {
         };
         let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
         let scheme = scheme.to_ascii_lowercase();
-        if !matches!(&*scheme, "http" | "https" | "oci" | "oras" | "oci+http") {
+        if !matches!(
+            &*scheme,
+            "http" | "https" | "oci" | "oras" | "oci+http" | "s3"
+        ) {
             return Err(wrong(
-                "brisk reads images by https://, http:// and oci:// only",
+                "brisk reads images by https://, http://, oci:// and s3:// only",
             ));
         }
         if text.bytes().any(|b| b <= b' ' || b == 0x7f) {
@@ -86,7 +91,10 @@ impl RemoteUrl {
         }
         let text = match &*scheme {
             "http" | "https" if choices.is_empty() => format!("{scheme}://{rest}"),
-            "http" | "https" => {
+            "s3" if choices.is_empty() => ObjectName::parse(rest)
+                .map_err(|why| wrong(&why))?
+                .to_string(),
+            "http" | "https" | "s3" => {
                 return Err(wrong(
                     "behind # may stand only sha256= and the root hash of the image",
                 ));
@@ -100,6 +108,22 @@ impl RemoteUrl {
             None => (text, None),
         };
         Ok(Self { text, signed, pin })
+    }
+
+    /// The same, as the user means it: an object in a store that the URL does not name is in the one of the user's settings.
+    ///
+    /// # Errors
+    ///
+    /// `Name`.
+    pub fn of_user(url: &str) -> Result<Self> {
+        let parsed = Self::parse(url)?;
+        match parsed.object().filter(|name| name.endpoint().is_none()) {
+            Some(name) => Ok(Self {
+                text: name.at(endpoint(name.bucket())?).to_string(),
+                ..parsed
+            }),
+            None => Ok(parsed),
+        }
     }
 
     /// The URL, without the root hash. Of a presigned URL it is what another signature of the same object leaves the same, and no
@@ -150,7 +174,13 @@ impl RemoteUrl {
         Ok(Self {
             text: name.choosing(choice).to_string(),
             pin: self.pin.clone(),
+            signed: None,
         })
+    }
+
+    /// What the image is called in an object store. None for one elsewhere.
+    pub fn object(&self) -> Option<ObjectName> {
+        ObjectName::parse(self.text.strip_prefix("s3://")?).ok()
     }
 
     /// Whether the URL names one image for ever.
@@ -183,7 +213,7 @@ impl RemoteUrl {
 
     /// The host, without a port.
     pub fn host(&self) -> &str {
-        let (_, rest) = self.text.split_once("://").unwrap_or(("", ""));
+        let (_, rest) = self.place_of_server().split_once("://").unwrap_or(("", ""));
         let authority = rest.split(['/', '?']).next().unwrap_or("");
         match authority.strip_prefix('[') {
             Some(v6) => v6.split(']').next().unwrap_or(""),
@@ -194,8 +224,19 @@ impl RemoteUrl {
     /// Whether somebody between here and the server can read and change what it sends: it is plain HTTP, and the host is not
     /// this machine.
     pub fn is_exposed(&self) -> bool {
-        let is_plain = self.text.starts_with("http:") || self.text.starts_with("oci+http:");
+        let place = self.place_of_server();
+        let is_plain = place.starts_with("http:") || place.starts_with("oci+http:");
         is_plain && !self.is_near()
+    }
+
+    /// What begins with the scheme and the host that are asked.
+    fn place_of_server(&self) -> &str {
+        match self.text.strip_prefix("s3:") {
+            Some(object) => object
+                .split_once("?endpoint=")
+                .map_or("https://s3.amazonaws.com", |(_, endpoint)| endpoint),
+            None => &self.text,
+        }
     }
 
     /// Whether the host is this machine.
@@ -409,7 +450,7 @@ mod tests {
         for (url, message) in [
             (
                 "ftp://a/b",
-                "ftp://a/b: brisk reads images by https://, http:// and oci:// only",
+                "ftp://a/b: brisk reads images by https://, http://, oci:// and s3:// only",
             ),
             ("https:///b", "https:///b: the URL names no host"),
             (

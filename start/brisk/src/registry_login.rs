@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use brisk_io::open_at_once;
-use brisk_remote::{Credential, Error, ErrorKind, Result};
+use brisk_remote::{Credential, Error, ErrorKind, Result, store_key};
 use docker_credential::{CredentialRetrievalError, DockerCredential, get_credential_from_reader};
 use serde_json::Value;
 
@@ -15,12 +15,16 @@ const DOCKER: &str = "https://index.docker.io/v1/";
 /// The most bytes that are read of a file.
 const MOST: u64 = 1 << 20;
 
-/// What the user has for a registry. None: nothing. The first file counts that has something.
+/// What the user has for a registry. None: nothing. The first file counts that has something. What a user has for an object store lies
+/// elsewhere.
 ///
 /// # Errors
 ///
 /// `Name`, if a file cannot be read, or its helper fails.
 pub fn login(registry: &str) -> Result<Option<Credential>> {
+    if registry.starts_with("s3://") {
+        return store_key(registry);
+    }
     let server = match registry {
         "docker.io" => DOCKER,
         other => other,
@@ -39,10 +43,14 @@ pub fn login(registry: &str) -> Result<Option<Credential>> {
                 return Ok(Some(Credential {
                     user: Some(user),
                     secret,
+                    ..Credential::default()
                 }));
             }
             Ok(DockerCredential::IdentityToken(secret)) => {
-                return Ok(Some(Credential { user: None, secret }));
+                return Ok(Some(Credential {
+                    secret,
+                    ..Credential::default()
+                }));
             }
             Err(CredentialRetrievalError::NoCredentialConfigured) => {}
             // Helpers say so if they have nothing for a server.

@@ -93,6 +93,8 @@ pub struct OpenedRemote {
     pub entry: Entry,
     /// What the image is read from.
     pub source: Arc<WaitingImage>,
+    /// Nothing beside it can be asked for.
+    is_presigned: bool,
 }
 
 /// A hot pack on the network.
@@ -178,7 +180,7 @@ impl RemoteArgs {
         options: &ImageOptions,
         background: Option<Background>,
     ) -> anyhow::Result<OpenedRemote> {
-        let url = self.chosen(RemoteUrl::parse(name)?)?;
+        let url = self.chosen(RemoteUrl::of_user(name)?)?;
         let place = place()?;
         let cache = place.cache();
         let open = |anew| -> anyhow::Result<_> {
@@ -198,6 +200,7 @@ impl RemoteArgs {
             remote,
             entry,
             source,
+            is_presigned: url.is_presigned(),
         })
     }
 
@@ -220,14 +223,13 @@ impl RemoteArgs {
                 .filter(|_| RemoteUrl::is_url(named.as_os_str()))
             {
                 Some(named) => self
-                    .open_hot(&RemoteUrl::parse(named)?, keys, true, arrives)
+                    .open_hot(&RemoteUrl::of_user(named)?, keys, true, arrives)
                     .map(Some),
                 None => Ok(None),
             };
         }
-        let Some(opened) =
-            opened.filter(|opened| matches!(opened.image.hot_pack_range(), Ok(None)))
-        else {
+        let has_none = |opened: &&OpenedRemote| matches!(opened.image.hot_pack_range(), Ok(None));
+        let Some(opened) = opened.filter(|opened| !opened.is_presigned && has_none(opened)) else {
             return Ok(None);
         };
         let url = RemoteUrl::parse(&opened.entry.about.url)?;
@@ -610,7 +612,7 @@ fn ask_beside(url: &RemoteUrl, place: &FetcherPlace) {
             url: url.as_str().to_owned(),
         };
         let asked = Fetcher::at(place).and_then(|mut fetcher| {
-            if url.registry().is_some() {
+            if url.registry().is_some() || url.object().is_some() {
                 // A fetcher that was started since does not know who the user is.
                 fetcher.resolve(url, false)?;
             }

@@ -203,7 +203,7 @@ fn all_that_is_known_of_an_image_is_said_by_its_url_and_its_key() {
         ),
         (
             "ftp://a/b",
-            "ftp://a/b: brisk reads images by https://, http:// and oci:// only",
+            "ftp://a/b: brisk reads images by https://, http://, oci:// and s3:// only",
         ),
     ] {
         let said = stage.brisk(&format!("remote status {named}"));

@@ -193,7 +193,7 @@ impl Shared {
                 };
                 match &*name.to_ascii_lowercase() {
                     "range" => range = Some(value.to_owned()),
-                    "authorization" => has_credentials = true,
+                    "authorization" | "x-amz-security-token" => has_credentials = true,
                     _ => {}
                 }
             }
@@ -391,6 +391,20 @@ impl Place {
             .env_remove("SSL_CERT_FILE");
         for name in ["http_proxy", "https_proxy", "no_proxy", "all_proxy"] {
             command.env_remove(name).env_remove(name.to_uppercase());
+        }
+        for name in [
+            "ACCESS_KEY_ID",
+            "CONFIG_FILE",
+            "DEFAULT_REGION",
+            "ENDPOINT_URL",
+            "ENDPOINT_URL_S3",
+            "PROFILE",
+            "REGION",
+            "SECRET_ACCESS_KEY",
+            "SESSION_TOKEN",
+            "SHARED_CREDENTIALS_FILE",
+        ] {
+            command.env_remove(format!("AWS_{name}"));
         }
         command.envs(self.variables.iter().cloned());
         command

@@ -505,9 +505,10 @@ struct AskedPath {
 impl AskedPath {
     fn of(path: &Path) -> Self {
         if RemoteUrl::is_url(path.as_os_str()) {
-            // The root hash behind it is no part of the name.
+            // A root hash or a signature is no part of the name.
             let name = path.to_string_lossy();
-            let name = PathBuf::from(name.split('#').next().unwrap_or(""));
+            let name = RemoteUrl::of_user(&name)
+                .map_or_else(|_| PathBuf::from(&*name), |url| PathBuf::from(url.as_str()));
             return Self {
                 resolved: name.clone(),
                 gone: Some(name),

@@ -125,7 +125,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
 impl NamedArgs {
     fn find(&self, cache: &RemoteCache) -> anyhow::Result<Entry> {
         let found = match RemoteUrl::is_url(OsStr::new(&self.image)) {
-            true => cache.known(&RemoteUrl::parse(&self.image)?)?,
+            true => cache.known(&RemoteUrl::of_user(&self.image)?)?,
             false => cache.entry(&self.image)?,
         };
         found.with_context(|| {

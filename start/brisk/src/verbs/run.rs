@@ -96,7 +96,7 @@ Examples:\n  \
   brisk run root.img --root --bind /data:/data:ro -- /usr/bin/app\n  \
   brisk run app --profile app.profile -- bin/app")]
 pub struct Args {
-    /// The image, a file that contains one, such as an AppImage, the URL of one (https://, http:// or oci://), or a directory (with
+    /// The image, a file that contains one, such as an AppImage, the URL of one (https://, http://, oci:// or s3://), or a directory (with
     /// --profile or --auto). With --auto it
     /// may be left out: the program starts where it is.
     #[arg(value_name = "IMAGE|DIR", required_unless_present = "auto")]
