@@ -8,6 +8,7 @@ use std::process::Command;
 use brisk_image::hot_pack::HotPack;
 use brisk_image::{Image, Limits};
 use brisk_remote::{Descriptor, digits};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use sandbox::{Sandbox, outcome};
 use sha2::{Digest, Sha256};
 
@@ -300,4 +301,10 @@ fn what_cannot_be_published_is_said() {
     sandbox.file("app.img", &sound);
     publish(&sandbox, "");
     assert_eq!(fs::read_dir(sandbox.path("www")).unwrap().count(), 2);
+    // Nobody writes into it.
+    let earlier = sandbox.path("www/app.img.remote");
+    fs::remove_file(&earlier).unwrap();
+    mknodat(CWD, &earlier, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    let said = refused(&sandbox, "");
+    assert!(said.contains("cannot read its serial number"), "{said}");
 }
