@@ -6,7 +6,7 @@
 //! 3. Where keys are asked for, one of them must have signed what is said of the image: its name, a serial number that is not
 //!    smaller than an earlier one, and its root hash.
 //!    Where one of the keys is of cosign, and no signature by minisign decides, it must have signed the manifest, which names the root
-//!    hash, or else the digest of the whole image. It knows no serial number and no tag.
+//!    hash, or else the digest of the whole image, and the variant if it is one. It knows no serial number and no tag.
 //! 4. Else the server vouches for what it sends, if nobody on the way can change that: by https, or on this machine. By
 //!    `--insecure` also where somebody can.
 
@@ -198,8 +198,20 @@ fn by_cosign(url: &RemoteUrl, resolved: &Resolved, keys: &TrustedKeys) -> anyhow
     let digest = format!("sha256:{}", digits(&Sha256::digest(text)));
     keys.check_cosigned(&image, &name, &digest, &resolved.cosigned)?;
     let Artifact {
-        layer, descriptor, ..
+        layer,
+        descriptor,
+        variant,
+        ..
     } = Artifact::parse(text).with_context(|| format!("{image} (its manifest): cannot use it"))?;
+    // No key has signed the list that leads to it.
+    if let (Some(signed), Some(wanted)) = (&variant, &name.choice().variant) {
+        ensure!(
+            signed == wanted,
+            "{image}: the key has signed the variant {}, and asked for was {}; tell the publisher that the list in the registry is wrong",
+            shown(signed),
+            shown(wanted)
+        );
+    }
     let root = match descriptor {
         Some(text) => Descriptor::parse(&text)?.root_hash,
         None => None,

@@ -991,6 +991,38 @@ fn of_what_a_registry_has_of_cosign_only_a_right_signature_counts() {
     assert!(Place::new().done(&verb) == contents("etc/text"));
 }
 
+#[test]
+fn a_registry_exchanges_no_variants_that_cosign_has_signed() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    let signer = Signer::new(&files, "cosign.pub");
+    let mut image = Manifest::parse(&manifest(&files, "app:1")).expect("ours");
+    image.layers[0].set_variant("zstd", "zstd");
+    let text = image.to_text();
+    let mut entry = Content::of(text.as_bytes(), media_type::MANIFEST);
+    let path = format!("/v2/app/manifests/{}", entry.digest);
+    registry.put(&path, "x", text.as_bytes());
+    let payload = payload(&format!("{}/app", registry.host), &entry.digest);
+    registry.put_signatures(&entry.digest, &[(signer.sign(&payload), payload)]);
+    entry.platform = Some(Platform::here());
+    let url = registry.url();
+    let mut cat = |variant: &str| {
+        entry.set_variant(variant, "zstd");
+        let list = Index::of(entry.clone()).to_text();
+        registry.put("/v2/app/manifests/1", "x", list.as_bytes());
+        let verb = ["cat", &*url, "etc/text", "--variant", variant];
+        Place::new().output(&[&verb[..], &["--trust", &signer.public]].concat())
+    };
+    assert!(cat("zstd").stdout == contents("etc/text"));
+    let said = cat("small");
+    let message = String::from_utf8_lossy(&said.stderr);
+    let expected = "the key has signed the variant zstd, and asked for was small";
+    assert!(
+        !said.status.success() && message.contains(expected),
+        "{message}"
+    );
+}
+
 /// Only the digest of the whole is signed.
 #[test]
 fn an_image_without_a_root_hash_is_read_when_all_of_it_was_compared() {
