@@ -252,6 +252,7 @@ impl Image {
             return Ok(best);
         };
         let mut cursor = self.inner.inode_cursor_at(pos)?;
+        let mut first = Vec::new();
         for _ in 0..count {
             let at = cursor.location();
             let what = "a directory index entry";
@@ -261,7 +262,8 @@ impl Image {
                 let field = "name length less one of a directory index entry";
                 return Err(Error::field(at, field, name_len, Allowed::AtMost(255)));
             }
-            let first = cursor.read_vec(name_len as usize + 1, what)?;
+            first.resize(name_len as usize + 1, 0);
+            cursor.read(&mut first, what)?;
             if first.as_slice() > name {
                 break;
             }
