@@ -14,6 +14,8 @@ pub enum Fault {
     Image(Error),
     /// The system's number of what is wrong, and the text.
     System(Errno, String),
+    /// The image does not come from the network. The text names it.
+    Network(String),
     /// What was asked for makes no sense.
     Misuse(String),
 }
@@ -30,6 +32,7 @@ impl Fault {
         let (number, text, cause) = match self {
             Self::Misuse(text) => return PyValueError::new_err(text),
             Self::System(number, text) => (number.raw_os_error(), format!("{image}: {text}"), None),
+            Self::Network(text) => (Errno::IO.raw_os_error(), text, None),
             Self::Image(error) => {
                 let error = error.with_path(image);
                 let cause = cause_of(py, &error);

@@ -25,7 +25,7 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error.kind() {
             ErrorKind::Name => Self::Misuse(whole_text(&error)),
-            _ => Self::System(Errno::IO, whole_text(&error)),
+            _ => Self::Network(whole_text(&error)),
         }
     }
 }
