@@ -47,7 +47,7 @@ class Gate(io.BytesIO):
         if self.armed:
             self.armed = False
             self.entered.set()
-            assert self.opened.wait(60)
+            assert self.opened.wait(300)
         return super().read(size)
 
 
@@ -58,13 +58,13 @@ def test_a_read_that_waits_stops_no_other_thread(packed):
     gate.armed = True
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         waiting = threads.submit(image.read, "long.bin")
-        assert gate.entered.wait(60)
+        assert gate.entered.wait(300)
         # Two of one image wait for each other, and not for the lock of Python.
         behind = threads.submit(image.read, "holes.bin")
         assert other.read("long.bin")[:5] and not waiting.done()
         gate.opened.set()
-        assert waiting.result(60) == other.read("long.bin")
-        assert behind.result(60) == other.read("holes.bin")
+        assert waiting.result(300) == other.read("long.bin")
+        assert behind.result(300) == other.read("holes.bin")
 
 
 def test_a_heart_beats_while_a_file_is_decoded(tmp_path):
