@@ -283,7 +283,8 @@ PACKAGES = tarball deb
 MACHINES ?= x86_64 aarch64
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 DIST ?= target/dist.untested
-dist tarball deb: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+# Not in the environment of compilers: a new commit would build what it has not changed.
+EPOCH = $(shell git log -1 --format=%ct)
 dist:
 	workshop/lab/deps --dist $(MACHINES)
 	rm -rf $(DIST)
@@ -307,7 +308,7 @@ unpacked: all
 	cp -r packaging/apparmor packaging/systemd target/tarball/$(NAME)/share
 	packaging/licences $(GNU) $(LICENCES) > target/tarball/$(NAME)/LICENCES
 	mkdir -p $(DIST)
-	tar --create --directory target/tarball --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --owner=0 --group=0 --numeric-owner \
+	tar --create --directory target/tarball --sort=name --mtime=@$(EPOCH) --owner=0 --group=0 --numeric-owner \
 		--mode=u=rwX,go=rX --format=gnu $(NAME) | gzip -9 --no-name > $(DIST)/$(NAME).tar.gz
 
 # What the C libraries and the standard library of Rust say.
@@ -316,7 +317,7 @@ LICENCES = /usr/share/doc/libc6-dev/copyright /usr/share/common-licenses/LGPL-2.
 deb: all
 	packaging/licences $(GNU) $(LICENCES) > target/LICENCES
 	mkdir -p $(DIST)
-	packaging/deb target/LICENCES $(DIST)
+	SOURCE_DATE_EPOCH=$(EPOCH) packaging/deb target/LICENCES $(DIST)
 
 # Removes what install and install-system have put there, with the same DESTDIR and PREFIX. What brisk has learned and
 # linked for a user, that user removes before: brisk auto forget, brisk auto off, brisk wrap --remove.
