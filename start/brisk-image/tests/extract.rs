@@ -366,6 +366,42 @@ fn a_target_that_cannot_be_is_refused_and_left_alone() {
     assert_eq!(fs::read_dir(&full).expect("it is there").count(), 1);
 }
 
+#[test]
+fn a_target_with_files_gets_those_of_the_image_in_their_place() {
+    let packed = Packed::new(4096);
+    let (target, outside) = (packed.path("target"), packed.path("outside"));
+    let extract = || {
+        let extractor = Extractor::new().replace(true);
+        extractor.extract(&packed.image(), &target).map(|_| ())
+    };
+    extract().expect("it is new");
+    let whole = Snapshot::of_directory(&target);
+    extract().expect("all of it is there");
+    Snapshot::of_directory(&target).assert_is(&whole, "extracted twice");
+    // A file whose name leads elsewhere now is replaced, and what it leads to is not touched.
+    fs::write(&outside, "kept").expect("the directory is ours");
+    let is_file = |(path, _): &(&PathBuf, _)| target.join(path).is_file();
+    let (file, _) = whole.0.iter().find(is_file).expect("it has files");
+    fs::remove_file(target.join(file)).expect("it is there");
+    std::os::unix::fs::symlink(&outside, target.join(file)).expect("the directory is ours");
+    fs::write(target.join("mine"), "kept").expect("the directory is ours");
+    extract().expect("the link gives way");
+    assert_eq!(fs::read(&outside).expect("it is there"), b"kept");
+    assert_eq!(fs::read(target.join("mine")).expect("it is there"), b"kept");
+    assert!(!target.join(file).is_symlink());
+    // A link in the place of a directory does not.
+    fs::remove_dir_all(target.join("links")).expect("it is there");
+    fs::create_dir(packed.path("elsewhere")).expect("the directory is ours");
+    std::os::unix::fs::symlink(packed.path("elsewhere"), target.join("links"))
+        .expect("the directory is ours");
+    let e = extract().expect_err("it is refused");
+    let place = target.join("links");
+    let expected = format!("{}: cannot make the directory", place.display());
+    assert_eq!(e.to_string(), expected);
+    let elsewhere = fs::read_dir(packed.path("elsewhere")).expect("it is there");
+    assert_eq!(elsewhere.count(), 0);
+}
+
 /// An image of a link `aa` out of the target and a directory `ab` with a file, whose bytes are
 /// then changed.
 fn forged(dir: &Path, outside: &Path, change: impl Fn(&mut Vec<u8>)) -> PathBuf {

@@ -22,7 +22,7 @@ use ignore::gitignore::Gitignore;
 use rustix::fs::{
     AtFlags, CWD, Dev, FileType as RawType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
     Uid, XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr, futimens, linkat, lsetxattr,
-    mkdirat, mknodat, openat, openat2, symlinkat, utimensat,
+    mkdirat, mknodat, openat, openat2, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -53,6 +53,7 @@ pub struct Extractor {
     xattrs: bool,
     privileges: bool,
     devices: bool,
+    replaces: bool,
 }
 
 /// What was extracted.
@@ -114,6 +115,7 @@ impl Default for Extractor {
             xattrs: true,
             privileges: true,
             devices: true,
+            replaces: false,
         }
     }
 }
@@ -181,7 +183,15 @@ impl Extractor {
         self
     }
 
-    /// Extracts `image` into the directory `target`. The directory must be empty; if it is not
+    /// Whether the target may hold files. The extractor replaces those that have a name of the tree, whole and never through
+    /// a link, and keeps all others. A directory never gives way to anything else, nor anything else to a directory.
+    #[must_use]
+    pub fn replace(mut self, yes: bool) -> Self {
+        self.replaces = yes;
+        self
+    }
+
+    /// Extracts `image` into the directory `target`. The directory must be empty, but for [`Extractor::replace`]; if it is not
     /// there, the extractor makes it.
     ///
     /// After an error the target holds a part of the tree.
@@ -193,7 +203,7 @@ impl Extractor {
     /// refused, and `Cancelled`.
     pub fn extract(&self, image: &Image, target: impl AsRef<Path>) -> Result<ExtractSummary> {
         let target = target.as_ref();
-        let root = open_target(target)?;
+        let root = open_target(target, self.replaces)?;
         let mut listing = Listing::default();
         #[cfg(feature = "patterns")]
         let unmatched: RefCell<Vec<_>> =
@@ -258,7 +268,7 @@ impl Extractor {
     }
 }
 
-fn open_target(target: &Path) -> Result<OwnedFd> {
+fn open_target(target: &Path, may_hold_files: bool) -> Result<OwnedFd> {
     let open = || {
         match std::fs::create_dir(target) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
@@ -268,7 +278,7 @@ fn open_target(target: &Path) -> Result<OwnedFd> {
         }
         let mut entries =
             std::fs::read_dir(target).map_err(|e| Error::io("list the target directory", e))?;
-        if entries.next().is_some() {
+        if !may_hold_files && entries.next().is_some() {
             return Err(Error::input(
                 "the target directory is not empty; name a new one",
             ));
@@ -597,10 +607,35 @@ impl Extraction<'_> {
         for entry in &self.dirs[1..] {
             let (parent, name) = (entry.parent, &entry.name);
             let fd = self.directory(parent, &mut last)?;
-            mkdirat(&*fd, name, Mode::RWXU)
-                .map_err(|e| self.fault(parent, name, "make the directory", e))?;
+            match mkdirat(&*fd, name, Mode::RWXU) {
+                Err(Errno::EXIST) if self.options.replaces => self.take_over(&fd, name),
+                made => made,
+            }
+            .map_err(|e| self.fault(parent, name, "make the directory", e))?;
         }
         Ok(())
+    }
+
+    /// Closes a directory that was there to others, as a new one is.
+    fn take_over(&self, parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+        fchmod(openat(parent, name, flags, Mode::empty())?, Mode::RWXU)
+    }
+
+    /// Makes what has this name in a directory, in place of what has it.
+    fn make<T>(
+        &self,
+        directory: &OwnedFd,
+        name: &OsStr,
+        make: impl Fn() -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<T> {
+        match make() {
+            Err(Errno::EXIST) if self.options.replaces => {
+                unlinkat(directory, name, AtFlags::empty())?;
+                make()
+            }
+            made => made,
+        }
     }
 
     /// Gives directories their attributes, those in others first, so that their times stay.
@@ -773,7 +808,7 @@ impl Extraction<'_> {
             true => Mode::RUSR | Mode::WUSR,
             false => mode(&entry.inode) & Mode::from_raw_mode(0o777),
         };
-        openat(&*fd, &entry.name, flags, mode)
+        self.make(&fd, &entry.name, || openat(&*fd, &entry.name, flags, mode))
             .map(StdFile::from)
             .map_err(|e| self.fault(entry.directory, &entry.name, "make the file", e))
     }
@@ -919,7 +954,7 @@ impl Extraction<'_> {
         let node = |kind, device: Device| {
             let device: Dev = rustix::fs::makedev(device.major, device.minor);
             let mode = mode(inode) & Mode::from_raw_mode(0o777);
-            match mknodat(&*fd, name, kind, mode, device) {
+            match self.make(&fd, name, || mknodat(&*fd, name, kind, mode, device)) {
                 Ok(()) => Ok(true),
                 Err(Errno::PERM) => {
                     let what = format!("{} was not made: only root can", inode.file_type().name());
@@ -932,7 +967,8 @@ impl Extraction<'_> {
         let none = Device { major: 0, minor: 0 };
         let made = match inode.kind() {
             InodeKind::Symlink(to) => {
-                symlinkat(to, &*fd, name).map_err(|e| fault("make the symbolic link", e))?;
+                self.make(&fd, name, || symlinkat(to, &*fd, name))
+                    .map_err(|e| fault("make the symbolic link", e))?;
                 Made::Symlink
             }
             kind => {
@@ -978,7 +1014,8 @@ impl Extraction<'_> {
     fn link(&self, link: &LinkEntry, first: &(usize, OsString)) -> Result<bool> {
         let from = self.directory(first.0, &mut LastDirectory::default())?;
         let to = self.directory(link.directory, &mut LastDirectory::default())?;
-        match linkat(&*from, &first.1, &*to, &link.name, AtFlags::empty()) {
+        let make = || linkat(&*from, &first.1, &*to, &link.name, AtFlags::empty());
+        match self.make(&to, &link.name, make) {
             Ok(()) => Ok(true),
             // A device that only root can make.
             Err(Errno::NOENT)
