@@ -10,8 +10,8 @@ pub(crate) enum Asked {
     Start(Vec<OsString>),
     /// The same from a directory that the image is extracted to.
     StartExtracted(Vec<OsString>),
-    /// To extract what matches the pattern, or all.
-    Extract(Option<OsString>),
+    /// To extract what matches the pattern. All without one; more than one is a mistake.
+    Extract(Vec<OsString>),
     Mount,
     Offset,
     Version,
@@ -53,7 +53,7 @@ impl Asked {
         match asked {
             Some(Self::Unknown(_)) => Self::Unknown(arguments.next().unwrap_or_default()),
             Some(asked) => asked,
-            None => Self::Extract(arguments.nth(1)),
+            None => Self::Extract(arguments.skip(1).collect()),
         }
     }
 }
@@ -65,7 +65,8 @@ pub(crate) fn help(name: &OsStr) -> String {
         "\
 Starts the program of this file. All arguments are the program's, unless the first is one of these:
 
-  --appimage-extract [PATTERN]   Extracts all, or what matches the pattern, to squashfs-root
+  --appimage-extract [PATTERN]   Extracts all, or what matches the pattern, to squashfs-root. Files there
+                                 are replaced
   --appimage-extract-and-run     Starts the program from a directory that is removed afterwards, where nothing can be
                                  mounted. The variable APPIMAGE_EXTRACT_AND_RUN=1 does the same
   --appimage-mount               Mounts the image, prints where, and unmounts it at Ctrl-C
@@ -98,10 +99,10 @@ mod tests {
                 &["--appimage-extract-and-run", "a", "b"],
                 Asked::StartExtracted(words(&["a", "b"])),
             ),
-            (&["--appimage-extract"], Asked::Extract(None)),
+            (&["--appimage-extract"], Asked::Extract(words(&[]))),
             (
                 &["--appimage-extract", "usr/*"],
-                Asked::Extract(Some("usr/*".into())),
+                Asked::Extract(words(&["usr/*"])),
             ),
             (&["--appimage-updateinfo"], Asked::UpdateInformation),
             (&["--appimage-portable-home"], Asked::Portable("home")),

@@ -1,9 +1,9 @@
 //! Extracts the image of a bundle.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::{env, io, process};
 
@@ -19,32 +19,58 @@ use crate::bundle_file::BundleFile;
 use crate::pattern::matches;
 
 /// Where `--appimage-extract` writes to.
-pub(crate) const TARGET: &str = "squashfs-root";
+const TARGET: &str = "squashfs-root";
 
-/// Extracts all into `target`, or what matches `pattern`, with all that is below it.
+/// Extracts all, or what matches the pattern, with all that is below it. What is there already is replaced: scripts extract one
+/// pattern after the other.
+pub(crate) fn extract_for_user(bundle: &BundleFile, patterns: &[OsString]) -> anyhow::Result<()> {
+    let mut extractor = Extractor::new().replace(true);
+    match patterns {
+        [] => {}
+        [pattern] => {
+            let mut found = Vec::new();
+            for entry in bundle.image.walk()? {
+                let (path, _) = entry?.into_parts();
+                if matches(pattern, path.as_os_str()) {
+                    found.push(path);
+                }
+            }
+            if found.is_empty() {
+                say(&format!("nothing in the image matches {}", shown(pattern)));
+            }
+            extractor = extractor.only(found);
+        }
+        _ => bail!(
+            "--appimage-extract has {} patterns, allowed is one",
+            patterns.len()
+        ),
+    }
+    extract(bundle, Path::new(TARGET), extractor)
+}
+
+/// Extracts into `target`.
 pub(crate) fn extract(
     bundle: &BundleFile,
     target: &Path,
-    pattern: Option<&OsStr>,
+    extractor: Extractor,
 ) -> anyhow::Result<()> {
     // Files of other users in a directory of this one would only be in the way.
-    let mut extractor = Extractor::new().owners(false);
-    if let Some(pattern) = pattern {
-        let mut found = Vec::new();
-        for entry in bundle.image.walk()? {
-            let (path, _) = entry?.into_parts();
-            if matches(pattern, path.as_os_str()) {
-                found.push(path);
-            }
-        }
-        if found.is_empty() {
-            bail!("nothing in the image matches {}", shown(pattern));
-        }
-        extractor = extractor.only(found);
-    }
-    let extracted = extractor.extract(&bundle.image, target)?;
+    let extracted = extractor.owners(false).extract(&bundle.image, target)?;
     extracted.warnings.iter().for_each(|warning| say(warning));
     Ok(())
+}
+
+/// Removes a directory with all that is in it, also where the image lets nobody write.
+pub(crate) fn remove(directory: &Path) -> io::Result<()> {
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => remove(&entry.path())?,
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    fs::remove_dir(directory)
 }
 
 /// A new directory for this process alone.

@@ -6,11 +6,13 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use brisk_image::Extractor;
 use brisk_launch::program::{ProgramPlace, become_program};
 use brisk_launch::{ErrorKind, Variable, leave_first_process, with_reasons};
 use brisk_serve::{Session, SessionFill, SessionImage, SharedMount};
@@ -22,7 +24,7 @@ use crate::arguments::{Asked, help};
 use crate::bundle_file::BundleFile;
 use crate::elf::{SIGNATURE, UPDATE_INFORMATION};
 use crate::entry::{Entry, Start, appimage_variables};
-use crate::extraction::{TARGET, afterwards, extract, temporary_directory};
+use crate::extraction::{afterwards, extract, extract_for_user, remove, temporary_directory};
 use crate::sections;
 
 /// What a bundle exits with if it cannot start its program, as other AppImages do.
@@ -34,13 +36,17 @@ const GO_ON: &str = "to start it without a mount, put --appimage-extract-and-run
 /// Runs the program.
 pub fn run() -> ExitCode {
     sections::keep();
-    match answer(Asked::of(env::args_os().skip(1))) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            say(&format!("{error:#}"));
-            ExitCode::from(NOT_STARTED)
-        }
-    }
+    let asked = Asked::of(env::args_os().skip(1));
+    // As other AppImages do.
+    let failed = match asked {
+        Asked::Extract(_) => 1,
+        _ => NOT_STARTED,
+    };
+    let code = answer(asked).unwrap_or_else(|error| {
+        say(&format!("{error:#}"));
+        failed
+    });
+    ExitCode::from(code)
 }
 
 fn answer(asked: Asked) -> anyhow::Result<u8> {
@@ -64,24 +70,27 @@ fn answer(asked: Asked) -> anyhow::Result<u8> {
     match asked {
         Asked::Start(arguments) => match start(&bundle, &arguments)? {},
         Asked::StartExtracted(arguments) => match start_extracted(&bundle, &arguments)? {},
-        Asked::Extract(pattern) => {
-            extract(&bundle, Path::new(TARGET), pattern.as_deref())?;
-            writeln!(out, "{TARGET}")?;
-        }
+        Asked::Extract(patterns) => extract_for_user(&bundle, &patterns)?,
         Asked::Mount => mount(&bundle)?,
         Asked::Offset => writeln!(out, "{}", bundle.image.offset())?,
         Asked::Help => out.write_all(help(bundle.path.as_os_str()).as_bytes())?,
-        Asked::Portable(end) => {
-            let directory = bundle.beside(end);
-            fs::create_dir(&directory)
-                .with_context(|| format!("cannot make {}", shown(&directory)))?;
-            say(&format!("made {}", shown(&directory)));
-        }
+        Asked::Portable(end) => make_portable(&bundle.beside(end))?,
         Asked::UpdateInformation => print_section(&bundle, UPDATE_INFORMATION)?,
         Asked::Signature => print_section(&bundle, SIGNATURE)?,
         Asked::Version | Asked::Unknown(_) => {}
     }
     Ok(0)
+}
+
+/// Makes a directory that stands for one of the user, for the user alone.
+fn make_portable(directory: &Path) -> anyhow::Result<()> {
+    let name = shown(directory);
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => say(&format!("made {name}")),
+        Err(_) if directory.is_dir() => say(&format!("{name} is there already")),
+        Err(e) => return Err(e).with_context(|| format!("cannot make {name}")),
+    }
+    Ok(())
 }
 
 fn print_section(bundle: &BundleFile, section: &'static str) -> anyhow::Result<()> {
@@ -157,9 +166,9 @@ fn start_extracted(bundle: &BundleFile, arguments: &[OsString]) -> anyhow::Resul
     // Before there are threads. Whatever fails behind this, the directory goes.
     afterwards(|| {
         // Nobody is left to be told of a failure.
-        fs::remove_dir_all(&directory).ok();
+        remove(&directory).ok();
     })?;
-    extract(bundle, &directory, None)?;
+    extract(bundle, &directory, Extractor::new())?;
     let error = become_program(
         &start.command,
         ProgramPlace::Image(&directory),

@@ -34,6 +34,12 @@ fn image(stage: &Stage, codec: &str) -> PathBuf {
     fs::write(tree.join("app.desktop"), DESKTOP).unwrap();
     fs::write(tree.join("app.svg"), "<svg/>").unwrap();
     fs::write(tree.join(".DirIcon"), "<svg/>").unwrap();
+    let closed = tree.join("closed");
+    if !closed.exists() {
+        fs::create_dir(&closed).unwrap();
+        fs::write(closed.join("file"), "").unwrap();
+        fs::set_permissions(&closed, Permissions::from_mode(0o555)).unwrap();
+    }
     let packed = brisk(
         stage,
         &["pack", "tree", "-q", "-o", "says.img", "--codec", codec],
@@ -124,12 +130,17 @@ fn a_bundle_starts_its_program_where_there_is_no_brisk() {
         fs::rename(&app, &other).unwrap();
         assert_started(stage, &other, &home, start(&other));
         // Two directories beside it stand for those of the user.
-        let portable = started(stage, &other, &["--appimage-portable-home"])
-            .status()
-            .unwrap();
-        assert!(portable.success());
         let portable = home.join("it's moved.home");
-        assert!(portable.is_dir());
+        for said_of_it in [
+            format!("made {}\n", portable.display()),
+            format!("{} is there already\n", portable.display()),
+        ] {
+            let option = ["--appimage-portable-home"];
+            let made = said(&mut started(stage, &other, &option));
+            assert_eq!(made, (0, String::new(), said_of_it));
+        }
+        let mode = fs::metadata(&portable).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
         assert_started(stage, &other, &portable, start(&other));
         stage.assert_nothing_left(Duration::from_secs(60));
     });
@@ -206,7 +217,6 @@ fn it_is_an_appimage_to_others() {
                 "zsync|https://example.org/App.zsync",
             ],
         );
-        let home = stage.writable();
         let option = |option: &str| said(&mut started(stage, &app, &[option]));
         let (_, offset, _) = option("--appimage-offset");
         let offset = offset.trim().parse::<u64>().unwrap();
@@ -254,21 +264,39 @@ fn it_is_an_appimage_to_others() {
         let expected =
             "--appimage-none is no option of this AppImage; --appimage-help lists them\n";
         assert_eq!((code, &*why), (1, expected));
+    });
+}
+
+#[test]
+fn what_is_extracted_replaces_what_is_there() {
+    each_user(|stage| {
+        let app = bundle(stage, &[]);
+        let extract = |patterns: &[&str]| {
+            let arguments = [&["--appimage-extract"], patterns].concat();
+            let (code, out, err) = said(&mut started(stage, &app, &arguments));
+            assert_eq!(out, "");
+            (code, err)
+        };
+        let quiet = (0, String::new());
+        let extracted = stage.writable().join("squashfs-root");
+        let inside = || fs::read_to_string(extracted.join("sub/inside")).unwrap();
         // What matches, and all.
-        let pattern = ["--appimage-extract", "su*/inside"];
-        assert_eq!(said(&mut started(stage, &app, &pattern)).0, 0);
-        let extracted = home.join("squashfs-root");
-        assert_eq!(
-            fs::read_to_string(extracted.join("sub/inside")).unwrap(),
-            "from the image"
-        );
+        assert_eq!(extract(&["su*/inside"]), quiet);
+        assert_eq!(inside(), "from the image");
         assert!(!extracted.join("AppRun").exists());
-        fs::remove_dir_all(&extracted).unwrap();
-        assert_eq!(option("--appimage-extract").0, 0);
-        assert_eq!(
-            fs::read_to_string(extracted.join("AppRun")).unwrap(),
-            PROGRAM
-        );
+        fs::write(extracted.join("sub/inside"), "changed").unwrap();
+        fs::write(extracted.join("mine"), "kept").unwrap();
+        assert_eq!(extract(&[]), quiet);
+        assert_eq!(inside(), "from the image");
+        let apprun = fs::read_to_string(extracted.join("AppRun")).unwrap();
+        assert_eq!(apprun, PROGRAM);
+        // Also in a directory that nobody may write.
+        assert_eq!(extract(&["closed"]), quiet);
+        assert!(extracted.join("mine").exists());
+        let none = "nothing in the image matches none\n".to_owned();
+        assert_eq!(extract(&["none"]), (0, none));
+        let two = "--appimage-extract has 2 patterns, allowed is one\n".to_owned();
+        assert_eq!(extract(&["a", "b"]), (1, two));
     });
 }
 
