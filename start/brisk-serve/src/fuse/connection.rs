@@ -88,7 +88,7 @@ impl FuseConnection {
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the kernel is older than Linux 5.4. `Io` if `channel` belongs to no mount, or if INIT
+    /// `Unsupported` if the kernel is older than Linux 4.14. `Io` if `channel` belongs to no mount, or if INIT
     /// was answered before.
     pub fn establish(channel: OwnedFd, options: &ServeOptions) -> Result<Self> {
         let mut arriving = options.arriving.iter();
@@ -266,7 +266,7 @@ fn init(device: &dyn Device, reading: Reading) -> Result<u64, Cause> {
     if init.major != MAJOR || init.minor < OLDEST_MINOR {
         channel.reply_error(unique, Errno::PROTO).map_err(io)?;
         return Err(Cause::unsupported(format!(
-            "the kernel speaks version {}.{} of the FUSE protocol, allowed is 7.31 and later; use Linux 5.4 or later",
+            "the kernel speaks version {}.{} of the FUSE protocol, allowed is 7.26 and later; use Linux 4.14 or later",
             init.major, init.minor
         )));
     }
@@ -318,9 +318,8 @@ mod tests {
     use super::*;
     use crate::fuse::wire::{InHeader, OutHeader};
 
-    #[test]
-    fn the_kernel_reads_ahead_unless_it_would_ask_for_more_than_a_program_waits_for() {
-        const AHEAD: u32 = 128 << 10;
+    /// What the server answers to this INIT, and what comes of it.
+    fn answer(asked: InitIn, reading: Reading) -> (Result<u64, Cause>, Vec<u8>) {
         let header = InHeader {
             len: u32::try_from(size_of::<InHeader>() + size_of::<InitIn>()).expect("small"),
             opcode: op::INIT,
@@ -332,6 +331,24 @@ mod tests {
             total_extlen: 0,
             padding: 0,
         };
+        let (kernel, device) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .expect("sockets");
+        write(&kernel, &[header.as_bytes(), asked.as_bytes()].concat()).expect("room");
+        let agreed = init(&device, reading);
+        let mut answer = [0; 128];
+        let len = read(&kernel, &mut answer).expect("an answer");
+        let body = answer.get(size_of::<OutHeader>()..len).expect("whole");
+        (agreed, body.to_vec())
+    }
+
+    #[test]
+    fn the_kernel_reads_ahead_unless_it_would_ask_for_more_than_a_program_waits_for() {
+        const AHEAD: u32 = 128 << 10;
         let asked = InitIn {
             major: MAJOR,
             minor: MINOR,
@@ -344,24 +361,39 @@ mod tests {
             (false, true, 0),
             (true, true, 0),
         ] {
-            let (kernel, device) = socketpair(
-                AddressFamily::UNIX,
-                SocketType::SEQPACKET,
-                SocketFlags::CLOEXEC,
-                None,
-            )
-            .expect("sockets");
-            write(&kernel, &[header.as_bytes(), asked.as_bytes()].concat()).expect("room");
             let reading = Reading {
                 is_recorded,
                 arrives,
             };
-            init(&device, reading).expect("a sound request");
-            let mut answer = [0; 128];
-            let len = read(&kernel, &mut answer).expect("an answer");
-            let body = answer.get(size_of::<OutHeader>()..len).expect("whole");
-            let (out, _) = InitOut::read_from_prefix(body).expect("whole");
+            let (agreed, body) = answer(asked, reading);
+            agreed.expect("a sound request");
+            let (out, _) = InitOut::read_from_prefix(&body).expect("whole");
             assert_eq!(out.max_readahead, ahead, "{is_recorded}, {arrives}");
         }
+    }
+
+    #[test]
+    fn a_kernel_of_linux_4_14_gets_what_it_knows() {
+        // It offers all bits up to those for access control lists.
+        let asked = |minor| InitIn {
+            major: MAJOR,
+            minor,
+            max_readahead: 0,
+            flags: (1 << 21) - 1,
+        };
+        let reading = || Reading {
+            is_recorded: false,
+            arrives: false,
+        };
+        let (agreed, body) = answer(asked(26), reading());
+        let agreed = agreed.expect("it is supported");
+        assert_eq!(agreed >> 21, 0);
+        assert_ne!(agreed & can::NO_OPEN, 0);
+        // Linux reads a struct of this length since 7.23.
+        assert_eq!(body.len(), 64);
+        let (agreed, body) = answer(asked(25), reading());
+        let expected = "the kernel speaks version 7.25 of the FUSE protocol, allowed is 7.26 and later; use Linux 4.14 or later";
+        assert_eq!(agreed.expect_err("it is too old").to_string(), expected);
+        assert!(body.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The structs of linux/fuse.h, version 7.31 and later, in the byte order of the machine.
+//! The structs of linux/fuse.h, version 7.26 and later, in the byte order of the machine.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(super) const MAJOR: u32 = 7;
 /// The minor version of the answers. It is that of `FUSE_NOTIFY_RESEND`.
 pub(super) const MINOR: u32 = 40;
-/// The oldest minor version that is supported: that of Linux 5.4.
-pub(super) const OLDEST_MINOR: u32 = 31;
+/// The oldest minor version that is supported: that of Linux 4.14. Its structs are the same, and what came later is a bit of INIT.
+pub(super) const OLDEST_MINOR: u32 = 26;
 
 /// The node of the root directory.
 pub(super) const ROOT: u64 = 1;
