@@ -279,7 +279,7 @@ install-system:
 # Makes what others install: packages and their checksums, in target/dist. They come there only when workshop/lab/packages has
 # tested them. Two runs on one commit in one place make the same bytes. As root, because the tests make root directories.
 # `make dist MACHINES=x86_64` makes those of this machine alone.
-PACKAGES = tarball deb
+PACKAGES = tarball deb wheel
 MACHINES ?= x86_64 aarch64
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 DIST ?= target/dist.untested
@@ -290,6 +290,7 @@ dist:
 	rm -rf $(DIST)
 	mkdir -p $(DIST)
 	$(MAKE) $(PACKAGES)
+	install -m 644 -t $(DIST) target/wheels/brisk-*.whl
 	cd $(DIST) && sha256sum -- * > SHA256SUMS
 	workshop/lab/packages $(DIST)
 	rm -rf target/dist
@@ -303,8 +304,8 @@ NAME = brisk-$(VERSION)-$(MACHINE)-linux
 unpacked: all
 	rm -rf target/tarball/$(NAME)
 	$(MAKE) install PREFIX= DESTDIR=$(abspath target/tarball/$(NAME))
-	install -D -m 644 -t target/tarball/$(NAME) README.md GUIDE.md CHANGELOG.md SECURITY.md LICENSE-MIT LICENSE-APACHE
-	install -D -m 644 -t target/tarball/$(NAME)/docs docs/install.md
+	install -D -m 644 -t target/tarball/$(NAME) README.md CHANGELOG.md SECURITY.md LICENSE-MIT LICENSE-APACHE
+	install -D -m 644 -t target/tarball/$(NAME)/docs docs/*.md
 	cp -r packaging/apparmor packaging/systemd target/tarball/$(NAME)/share
 	packaging/licences $(GNU) $(LICENCES) > target/tarball/$(NAME)/LICENCES
 	mkdir -p $(DIST)
