@@ -321,6 +321,12 @@ fn an_appimage_of_others_starts_too() {
                 "{run:?}"
             );
         }
+        // The last one has a codec of bundles.
+        let made = brisk(stage, &["bundle", "home/Other", "-o", "home/Again", "-q"]);
+        assert!(made.status.success(), "{made:?}");
+        let again = stage.writable().join("Again");
+        let seen = said(&mut started(stage, &again, &["a", "b c"]));
+        assert_started(stage, &again, &stage.writable(), seen);
         // By the program of a bundle, which has fewer codecs.
         let mut target = started(stage, &app, &["a", "b c"]);
         let said = said(target.env("TARGET_APPIMAGE", &other));
