@@ -266,7 +266,8 @@ install:
 	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(SPEAKING) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/brisk.fish
 
-# Installs services and the AppArmor profile, for all users of the system.
+# Installs services and the AppArmor profile, for all users of the system. An AppArmor before version 4 cannot read the profile, and
+# its service would fail at each boot.
 install-system:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/lib/systemd/user $(DESTDIR)/var/lib/brisk/profiles
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' packaging/systemd/brisk-warm.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-warm.service
@@ -274,7 +275,7 @@ install-system:
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' packaging/systemd/brisk-replay.service > $(DESTDIR)$(PREFIX)/lib/systemd/user/brisk-replay.service
 	sed 's#/usr/local/bin/brisk#$(PREFIX)/bin/brisk#' packaging/systemd/brisk-proxy.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.service
 	install -m 644 packaging/systemd/brisk-proxy.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/brisk-proxy.socket
-	install -D -m 644 packaging/apparmor $(DESTDIR)/etc/apparmor.d/brisk
+	if [ -n "$(DESTDIR)" ] || [ -e /etc/apparmor.d/abi/4.0 ]; then install -D -m 644 packaging/apparmor $(DESTDIR)/etc/apparmor.d/brisk; fi
 
 # Makes what others install: packages and their checksums, in target/dist. They come there only when workshop/lab/packages has
 # tested them. Two runs on one commit in one place make the same bytes. As root, because the tests make root directories.
