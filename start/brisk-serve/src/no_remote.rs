@@ -224,6 +224,14 @@ impl RemoteUrl {
     pub fn is_url(_: &OsStr) -> bool {
         false
     }
+
+    pub fn of_user(_: &str) -> Result<Self> {
+        unsupported()
+    }
+
+    pub fn as_str(&self) -> &str {
+        match self.0 {}
+    }
 }
 
 pub struct WaitingImage(Infallible);
