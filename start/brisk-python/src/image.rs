@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use brisk_image::{FileType, Image as OpenImage, Inode, InodeKind};
+use brisk_image::{Image as OpenImage, Inode, InodeKind};
 use brisk_remote::RemoteUrl;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -489,15 +489,7 @@ struct Stat([u64; 10]);
 
 impl Stat {
     fn of(inode: &Inode) -> Self {
-        let kind: u32 = match inode.file_type() {
-            FileType::Directory => 0o040_000,
-            FileType::File => 0o100_000,
-            FileType::Symlink => 0o120_000,
-            FileType::BlockDevice => 0o060_000,
-            FileType::CharDevice => 0o020_000,
-            FileType::Fifo => 0o010_000,
-            FileType::Socket => 0o140_000,
-        };
+        let kind = inode.file_type().mode_bits();
         let mode = kind | u32::from(inode.permissions());
         let (links, user, group) = (inode.nlink(), inode.uid(), inode.gid());
         let (number, time) = (inode.number(), inode.mtime());

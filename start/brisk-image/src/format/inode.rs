@@ -64,6 +64,19 @@ impl FileType {
         }
     }
 
+    /// The bits of the type in `st_mode` (`man 7 inode`).
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            Self::Directory => 0o040_000,
+            Self::File => 0o100_000,
+            Self::Symlink => 0o120_000,
+            Self::BlockDevice => 0o060_000,
+            Self::CharDevice => 0o020_000,
+            Self::Fifo => 0o010_000,
+            Self::Socket => 0o140_000,
+        }
+    }
+
     /// The number in a directory entry, which is also that of the short form of the inode.
     pub(crate) fn to_wire(self) -> u16 {
         match self {

@@ -8,7 +8,7 @@ use brisk_image::listing::ReadDir;
 use brisk_image::{Inode, InodeKind};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::node::{Fail, Nodes, type_bits};
+use super::node::{Fail, Nodes};
 use super::wire::{Dirent, EntryOut};
 
 /// How many cursors are kept.
@@ -60,7 +60,7 @@ impl<'a> Listings<'a> {
                 _ => ("..", parent_number(nodes, &directory)),
             };
             // "." and ".." need no node, because the kernel knows both.
-            let kind = type_bits(brisk_image::FileType::Directory);
+            let kind = brisk_image::FileType::Directory.mode_bits();
             if !part.push(
                 name.as_bytes(),
                 ino,
@@ -84,7 +84,7 @@ impl<'a> Listings<'a> {
             };
             let name = entry.name().as_encoded_bytes();
             let ino = entry.inode_number().into();
-            let kind = type_bits(entry.file_type());
+            let kind = entry.file_type().mode_bits();
             // The kernel looks up an entry without a node, and gets its fault then.
             let with_node = || match nodes.image.entry_inode(entry) {
                 Ok(inode) => {

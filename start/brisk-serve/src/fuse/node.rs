@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use brisk_image::inode::Device;
-use brisk_image::{FileReader, FileType, Image, Inode, InodeKind, InodeRef};
+use brisk_image::{FileReader, Image, Inode, InodeKind, InodeRef};
 use rustix::fs::makedev;
 use rustix::io::Errno;
 use zerocopy::FromZeros;
@@ -170,7 +170,7 @@ impl Nodes<'_> {
             atimensec: 0,
             mtimensec: 0,
             ctimensec: 0,
-            mode: type_bits(inode.file_type()) | u32::from(inode.permissions()),
+            mode: inode.file_type().mode_bits() | u32::from(inode.permissions()),
             nlink: inode.nlink(),
             uid,
             gid,
@@ -203,19 +203,6 @@ pub(super) fn no_entry() -> EntryOut {
 pub(super) fn wire_rdev(device: Device) -> u32 {
     // The lower half of glibc's form is the kernel's form.
     (makedev(device.major, device.minor) & u64::from(u32::MAX)) as u32
-}
-
-/// The type as in `st_mode`.
-pub(super) fn type_bits(kind: FileType) -> u32 {
-    match kind {
-        FileType::Directory => 0o040_000,
-        FileType::File => 0o100_000,
-        FileType::Symlink => 0o120_000,
-        FileType::BlockDevice => 0o060_000,
-        FileType::CharDevice => 0o020_000,
-        FileType::Fifo => 0o010_000,
-        FileType::Socket => 0o140_000,
-    }
 }
 
 #[cfg(test)]
