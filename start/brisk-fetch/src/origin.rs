@@ -156,8 +156,8 @@ impl Origin {
                 "" => url.asked().to_owned(),
                 suffix => url.beside(suffix),
             };
-            // A server takes a signature or a password, and not both.
-            let value = match url.is_presigned() {
+            // A server takes a signature or a password, and not both. A password is for the origin that the user has named.
+            let value = match url.is_presigned() || !is_at(&place, url.asked()) {
                 true => None,
                 false => netrc::authorization(url.host()),
             };

@@ -13,6 +13,7 @@ use crate::registry_name::RegistryName;
 ///
 /// 1. `text` starts with `http://`, `https://`, `oci://` or `oci+http://` and a host, or with `s3://` and a bucket. It has no user, no
 ///    spaces and no control characters. Of the fragment it has only which image of several is wanted, and only in a registry.
+///    Behind the host of a web server is a path that is longer than `/`, so a suffix of the path changes no host.
 /// 2. After `oci://` and `oci+http://` it is what [`RegistryName`] writes, and after `s3://` what [`ObjectName`] does.
 /// 3. It has no part of a signature. `signed` is the URL with that, if it was presigned.
 #[derive(Clone, PartialEq, Eq)]
@@ -73,6 +74,18 @@ impl RemoteUrl {
         if authority.contains('@') {
             return Err(wrong(
                 "a URL with a user or a password ends up in logs; put them into ~/.netrc (machine HOST login USER password WORD)",
+            ));
+        }
+        if let Some(port) = port(authority).filter(|port| port.parse::<u16>().is_err()) {
+            let port = port.escape_debug();
+            return Err(wrong(&format!(
+                "the port is {port}, allowed are 0 to 65535"
+            )));
+        }
+        let path = rest[authority.len()..].split('?').next().unwrap_or("");
+        if matches!(&*scheme, "http" | "https") && matches!(path, "" | "/") {
+            return Err(wrong(
+                "the URL names no file; write the path of the image behind the host",
             ));
         }
         let parts = fragment.unwrap_or("").split(',');
@@ -248,6 +261,13 @@ impl RemoteUrl {
     pub(crate) fn digest(&self) -> String {
         sha256_of(&[self.text.as_bytes()])
     }
+}
+
+/// The port of `HOST:PORT`. The host may be an address of IPv6 in brackets.
+fn port(authority: &str) -> Option<&str> {
+    let behind = authority.rsplit(']').next().unwrap_or("");
+    let (_, port) = behind.split_once(':')?;
+    (!port.is_empty()).then_some(port)
 }
 
 /// The parameters of a query that are a signature, by the one that only a signature has.
@@ -453,6 +473,26 @@ mod tests {
                 "ftp://a/b: brisk reads images by https://, http://, oci:// and s3:// only",
             ),
             ("https:///b", "https:///b: the URL names no host"),
+            (
+                "https://a.example",
+                "https://a.example: the URL names no file; write the path of the image behind the host",
+            ),
+            (
+                "http://a.example:8080/?x=1/b",
+                "http://a.example:8080/?x=1/b: the URL names no file; write the path of the image behind the host",
+            ),
+            (
+                "http://a.example?x=1/b",
+                "http://a.example?x=1/b: the URL names no file; write the path of the image behind the host",
+            ),
+            (
+                "http://[::1]:99999/b",
+                "http://[::1]:99999/b: the port is 99999, allowed are 0 to 65535",
+            ),
+            (
+                "oci://a.example:x/b",
+                "oci://a.example:x/b: the port is x, allowed are 0 to 65535",
+            ),
             (
                 "http://a/b c",
                 "http://a/b c: a URL has no spaces and no control characters; write %20 for a space",

@@ -76,6 +76,29 @@ fn proxies_are_asked_unless_the_host_is_named_in_no_proxy() {
     assert!(place.done(&["cat", &url, "data/3"]) == contents("data/3"));
 }
 
+/// What is beside a file has the path of the file, and what is beside a host would be another host.
+#[test]
+fn a_password_goes_to_no_host_that_the_url_does_not_name() {
+    let mut place = Place::new();
+    let proxy = Server::start(&place.path("www"));
+    place.variables = vec![("HTTP_PROXY", format!("http://{}", proxy.address))];
+    let netrc = "machine files.example login joe password secret\n";
+    fs::write(place.path("home/.netrc"), netrc).expect("room");
+    let host = "http://files.example";
+    for url in [host, &format!("{host}/"), &format!("{host}:80?x=1")] {
+        let message = place.fails(&["ls", url, "--insecure"]);
+        assert!(message.contains("the URL names no file"), "{message}");
+    }
+    place.fails(&["ls", &format!("{host}/app.img"), "--insecure"]);
+    let asked = proxy.asked();
+    assert!(!asked.is_empty());
+    for asked in asked {
+        assert!(asked.has_credentials, "{asked:?}");
+        let path = format!("{host}/app.img");
+        assert!(asked.path.starts_with(&path), "{asked:?}");
+    }
+}
+
 #[test]
 fn answers_that_drip_keep_no_other_read_and_end_with_the_wait() {
     for manner in [Manner::DrippingHead, Manner::DrippingBody] {
