@@ -1,12 +1,14 @@
 //! What an answer to a request for a range means: a pure table.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::header::{
-    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED, RETRY_AFTER,
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, LAST_MODIFIED, LOCATION,
+    RETRY_AFTER,
 };
 use http::{HeaderMap, StatusCode};
+use httpdate::parse_http_date;
 
 /// The longest pause that a server can ask for. One that wants more fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -85,9 +87,7 @@ pub fn judge(
             Judged::Changed("the server does not have these bytes of the file any more".into())
         }
         408 | 425 | 429 | 500..=599 => {
-            let pause = text(headers, RETRY_AFTER)
-                .and_then(|after| after.trim().parse().ok())
-                .map(Duration::from_secs);
+            let pause = retry_after(headers);
             let why = format!("the server answers {status}");
             match pause {
                 Some(pause) if pause > LONGEST_PAUSE => Judged::Never(format!(
@@ -101,11 +101,40 @@ pub fn judge(
             "the server answers {status}; if the image needs a user and a password, put them into ~/.netrc (machine HOST login \
              USER password WORD)"
         )),
+        300..=399 if text(headers, LOCATION).is_some() => Judged::Never(format!(
+            "the server answers {status} and leads to {}; brisk follows no redirect from https to http, and none from another host to \
+             this machine or its link",
+            origin_of(text(headers, LOCATION).unwrap_or(""))
+        )),
         404 | 410 => Judged::Never(format!("the server answers {status}; look at the URL")),
         _ => Judged::Never(format!(
             "the server answers {status}, allowed are 206 and 200"
         )),
     }
+}
+
+/// For how long a server asks to wait: seconds, or the time by its own clock, which may be another than this machine's.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let after = text(headers, RETRY_AFTER)?.trim();
+    if let Ok(seconds) = after.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = parse_http_date(after).ok()?;
+    let date = text(headers, DATE).and_then(|date| parse_http_date(date).ok());
+    let now = date.unwrap_or_else(SystemTime::now);
+    Some(until.duration_since(now).unwrap_or_default())
+}
+
+/// Scheme and host of where a server leads. What follows may be a secret.
+fn origin_of(location: &str) -> String {
+    let host = location
+        .split_once("://")
+        .map_or(0, |(scheme, _)| scheme.len() + 3);
+    let (before, rest) = location.split_at(host);
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    format!("{before}{}", &rest[..end])
+        .escape_debug()
+        .to_string()
 }
 
 fn changed(validator: Option<&str>, found: &str) -> Judged {
@@ -167,7 +196,7 @@ mod tests {
         use Judged::{Changed, Later, Never, Part, Whole};
         type Fields = &'static [(&'static str, &'static str)];
         let right: Fields = &[("content-range", "bytes 10-19/100"), ("etag", "\"1\"")];
-        let table: [(u16, Fields, Judged); 16] = [
+        let table: [(u16, Fields, Judged); 20] = [
             (206, right, Part(10..20)),
             (206, &[("content-range", "bytes 10-14/100")], Part(10..15)),
             (206, &[("content-range", "bytes 10-19/100"), ("etag", "W/\"2\"")], Part(10..20)),
@@ -213,6 +242,30 @@ mod tests {
                 429,
                 &[("retry-after", "3600")],
                 Never("the server answers 429 Too Many Requests, and asks to come again in 3600 s".into()),
+            ),
+            (
+                503,
+                &[("date", "Mon, 30 Nov 2026 08:00:00 GMT"), ("retry-after", "Mon, 30 Nov 2026 08:00:09 GMT")],
+                Later("the server answers 503 Service Unavailable".into(), Some(Duration::from_secs(9))),
+            ),
+            (
+                503,
+                &[("date", "Mon, 30 Nov 2026 08:00:00 GMT"), ("retry-after", "Monday, 30-Nov-26 09:00:00 GMT")],
+                Never("the server answers 503 Service Unavailable, and asks to come again in 3600 s".into()),
+            ),
+            (
+                503,
+                &[("retry-after", "Mon, 30 Nov 1998 08:00:00 GMT")],
+                Later("the server answers 503 Service Unavailable".into(), Some(Duration::ZERO)),
+            ),
+            (
+                302,
+                &[("location", "http://a.example:80/x?key=1")],
+                Never(
+                    "the server answers 302 Found and leads to http://a.example:80; brisk follows no redirect from https to http, and \
+                     none from another host to this machine or its link"
+                        .into(),
+                ),
             ),
             (302, &[], Never("the server answers 302 Found, allowed are 206 and 200".into())),
         ];

@@ -275,7 +275,7 @@ impl Image {
                 Ok(response) => Ok(response),
                 Err(Refusal::Login(_)) => Err(Fault::Never(refused(&name))),
                 Err(Refusal::Never(why)) => Err(Fault::Never(why)),
-                Err(Refusal::Later(why)) => Err(Fault::Later(why, None)),
+                Err(Refusal::Later(why) | Refusal::NotSoon(why)) => Err(Fault::Later(why, None)),
             };
         }
         let validator = self.validator();
@@ -285,7 +285,7 @@ impl Image {
                 "the key for {store} is not here any more; start the program again"
             )),
             Refusal::Never(why) => Fault::Never(why),
-            Refusal::Later(why) => Fault::Later(why, None),
+            Refusal::Later(why) | Refusal::NotSoon(why) => Fault::Later(why, None),
         })
     }
 

@@ -112,7 +112,9 @@ async fn answer(directory: &Path, socket: StdStream, file: File) -> io::Result<(
                     _ => return Ok(()),
                 }
             }
-            Err(Refusal::Never(why) | Refusal::Later(why)) => break Tell::Refused { why },
+            Err(Refusal::Never(why) | Refusal::Later(why) | Refusal::NotSoon(why)) => {
+                break Tell::Refused { why };
+            }
         }
     };
     // It keeps nothing for the next one. Whoever is told ends this process.

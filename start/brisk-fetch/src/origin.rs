@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use brisk_cache::{Cache, CacheOptions};
-use brisk_http::{CacheBody, Client, Options, ResponseUrl, Retries, is_near_address};
+use brisk_http::{
+    CacheBody, Client, FetchError, FetchErrorKind, Options, ResponseUrl, Retries, is_near_address,
+};
 use brisk_remote::{
     Index, MOST_DESCRIPTOR, Platform, RegistryName, RemoteUrl, digits, is_sha256, media_type,
 };
@@ -25,6 +27,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
+use crate::answer::{Judged, judge};
 use crate::netrc;
 use crate::refusal::Refusal;
 use crate::registry::{Access, Logins, is_at, refused};
@@ -124,7 +127,7 @@ impl Origin {
     pub async fn send(
         &self,
         request: Request<reqwest::Body>,
-    ) -> Result<Response<CacheBody>, String> {
+    ) -> Result<Response<CacheBody>, Refusal> {
         self.client.send(request).await.map_err(|e| failed(&e))
     }
 
@@ -215,8 +218,18 @@ impl Origin {
             // Object stores say 403 for what does not exist.
             403 | 404 | 410 => return Ok(Document::Missing),
             _ => {
-                let why = format!("{} answers {status}", url.host());
-                return Err(why_refused(&response, why).into());
+                return Err(
+                    match judge(status, response.headers(), &(0..0), None, None) {
+                        Judged::Later(why, _) => Refusal::Later(why_refused(&response, why)),
+                        Judged::Changed(why) | Judged::Never(why) => {
+                            Refusal::Never(why_refused(&response, why))
+                        }
+                        Judged::Part(_) | Judged::Whole => Refusal::Never(format!(
+                            "{} answers {status}, allowed is 200",
+                            url.host()
+                        )),
+                    },
+                );
             }
         }
         let stale = (refresh && !is_answer(&response)).then(|| SILENT.to_owned());
@@ -563,15 +576,27 @@ fn host_of_proxy(proxy: &str) -> Option<String> {
 }
 
 /// Why there is no answer, and what to do about it.
-fn failed(error: &dyn std::error::Error) -> String {
+fn failed(error: &FetchError) -> Refusal {
     let why = reasons(error);
-    match why.contains("certificate") {
-        true => format!(
+    if why.contains("certificate") {
+        return Refusal::NotSoon(format!(
             "{why}; if you trust who has signed the server's certificate, name the file with theirs in SSL_CERT_FILE"
-        ),
-        false => why,
+        ));
+    }
+    // What comes first is no message of TLS.
+    if why.contains("InvalidContentType") {
+        return Refusal::NotSoon(format!(
+            "{why}; the server speaks no TLS on this port: look at the port, or ask by http://"
+        ));
+    }
+    match error.kind() == FetchErrorKind::Redirects || why.contains(LEADS_NEAR) {
+        true => Refusal::NotSoon(why),
+        false => Refusal::Later(why),
     }
 }
+
+/// Why a redirect is not followed.
+const LEADS_NEAR: &str = "which is this machine or on its link";
 
 /// An error with its reasons. The first repeats the URL, and the last says what happened.
 pub fn reasons(error: &dyn std::error::Error) -> String {
@@ -622,8 +647,7 @@ impl Resolve for FarResolver {
                 .filter(|address| is_named || !is_near_address(address.ip()))
                 .collect();
             if may.is_empty() && !found.is_empty() {
-                let text =
-                    format!("a redirect leads to {host}, which is this machine or on its link");
+                let text = format!("a redirect leads to {host}, {LEADS_NEAR}");
                 return Err(io::Error::other(text).into());
             }
             Ok(Box::new(may.into_iter()) as Addrs)

@@ -7,6 +7,9 @@ pub enum Refusal {
     Never(String),
     /// It may pass.
     Later(String),
+    /// It may pass, but seldom in a moment: the way to the server is not the right one. A start is told at once, and a program that
+    /// runs waits.
+    NotSoon(String),
 }
 
 impl From<String> for Refusal {

@@ -175,7 +175,7 @@ impl Origin {
         &self,
         make: &impl Fn() -> Result<Request<Body>, String>,
         token: Option<&HeaderValue>,
-    ) -> Result<Response<CacheBody>, String> {
+    ) -> Result<Response<CacheBody>, Refusal> {
         let mut request = make()?;
         if let Some(token) = token {
             request.headers_mut().insert(AUTHORIZATION, token.clone());

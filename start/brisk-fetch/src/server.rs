@@ -200,7 +200,7 @@ impl Server {
                             Err(Refusal::Login(registry)) => {
                                 send(&mut write, &Tell::Login { registry }).await?;
                             }
-                            Err(Refusal::Never(why) | Refusal::Later(why)) => {
+                            Err(Refusal::Never(why) | Refusal::Later(why) | Refusal::NotSoon(why)) => {
                                 send(&mut write, &Tell::Refused { why }).await?;
                             }
                         },
@@ -507,7 +507,9 @@ impl Server {
                     last = why;
                     continue;
                 }
-                Err(Refusal::Never(why)) => return Err(format!("{url}: {why}").into()),
+                Err(Refusal::Never(why) | Refusal::NotSoon(why)) => {
+                    return Err(format!("{url}: {why}").into());
+                }
                 Err(login) => return Err(login),
             };
             let (status, headers) = (response.status(), response.headers().clone());

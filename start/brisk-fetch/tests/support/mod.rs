@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use data_encoding::BASE64;
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -60,6 +61,8 @@ struct State {
     times: u32,
     /// Where `/moved/` leads.
     moved: String,
+    /// The `Authorization` without which nothing is given.
+    lock: Option<String>,
 }
 
 /// A web server.
@@ -98,6 +101,7 @@ impl Server {
                 manner: Manner::Sound,
                 times: 0,
                 moved: String::new(),
+                lock: None,
             }),
             changed: Condvar::new(),
             asked: Mutex::default(),
@@ -144,6 +148,12 @@ impl Server {
         self.shared.state.lock().expect("alive").moved = to.to_owned();
     }
 
+    /// Gives nothing any more without this user and password.
+    pub fn lock(&self, pair: &str) {
+        let value = format!("Basic {}", BASE64.encode(pair.as_bytes()));
+        self.shared.state.lock().expect("alive").lock = Some(value);
+    }
+
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.asked.lock().expect("alive").clone()
     }
@@ -180,6 +190,7 @@ impl Shared {
         let mut lines = BufReader::new(stream);
         loop {
             let (mut path, mut range, mut has_credentials) = (String::new(), None, false);
+            let mut authorization = None;
             let mut line = String::new();
             if lines.read_line(&mut line)? == 0 {
                 return Ok(());
@@ -193,7 +204,11 @@ impl Shared {
                 };
                 match &*name.to_ascii_lowercase() {
                     "range" => range = Some(value.to_owned()),
-                    "authorization" | "x-amz-security-token" => has_credentials = true,
+                    "authorization" => {
+                        has_credentials = true;
+                        authorization = Some(value.to_owned());
+                    }
+                    "x-amz-security-token" => has_credentials = true,
                     _ => {}
                 }
             }
@@ -202,6 +217,12 @@ impl Shared {
                 range: range.clone(),
                 has_credentials,
             });
+            let lock = self.state.lock().expect("alive").lock.clone();
+            if lock.is_some() && lock != authorization {
+                let head = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"it\"";
+                write!(lines.get_mut(), "{head}\r\nContent-Length: 0\r\n\r\n")?;
+                continue;
+            }
             self.reply(lines.get_mut(), &path, range.as_deref())?;
         }
     }

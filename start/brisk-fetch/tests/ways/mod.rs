@@ -1,6 +1,10 @@
 //! What lies between a program and a server: TLS, proxies, slowness and limits.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::{Manner, Place, Server, await_that, contents, text};
@@ -97,6 +101,53 @@ fn a_password_goes_to_no_host_that_the_url_does_not_name() {
         let path = format!("{host}/app.img");
         assert!(asked.path.starts_with(&path), "{asked:?}");
     }
+}
+
+/// It is asked once, and the user is told what to do.
+#[test]
+fn what_does_not_pass_before_the_image_is_known_is_said_at_once() {
+    let once = |server: &Server| {
+        let asked = server.asked();
+        let documents = asked.iter().filter(|asked| asked.path.ends_with(".remote"));
+        assert_eq!(documents.count(), 1, "{asked:?}");
+    };
+    let (place, server, url) = published();
+    server.lock("me:secret");
+    let message = place.fails(&["ls", &url]);
+    assert!(message.contains("put them into ~/.netrc"), "{message}");
+    once(&server);
+
+    let tls = Server::start_tls(&place.path("www"), "localhost");
+    let mut place = Place::new();
+    let authority = place.path("authority.pem");
+    fs::write(&authority, tls.authority.as_ref().expect("it speaks TLS")).expect("room");
+    place.variables = vec![("SSL_CERT_FILE", text(&authority))];
+    tls.move_to("http://localhost/");
+    let port = tls.address.port();
+    let message = place.fails(&["ls", &format!("https://localhost:{port}/moved/app.img")]);
+    let said =
+        "302 Found and leads to http://localhost; brisk follows no redirect from https to http";
+    assert!(message.contains(said), "{message}");
+    once(&tls);
+
+    let plain = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = plain.local_addr().expect("an address");
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    std::thread::spawn(move || {
+        for mut stream in plain.incoming().flatten() {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let mut hello = [0; 4096];
+            if stream.read(&mut hello).is_ok_and(|read| read > 0) {
+                stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").ok();
+            }
+        }
+    });
+    let message = place.fails(&["ls", &format!("https://{address}/app.img")]);
+    let said = "the server speaks no TLS on this port";
+    assert!(message.contains(said), "{message}");
+    // The descriptor and its signature are asked for together.
+    assert_eq!(connections.load(Ordering::Relaxed), 2);
 }
 
 #[test]
