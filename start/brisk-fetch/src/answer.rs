@@ -99,7 +99,7 @@ pub fn judge(
         }
         401 | 403 => Judged::Never(format!(
             "the server answers {status}; if the image needs a user and a password, put them into ~/.netrc (machine HOST login \
-             USER password WORD)"
+             USER password WORD), and start the program again"
         )),
         300..=399 if text(headers, LOCATION).is_some() => Judged::Never(format!(
             "the server answers {status} and leads to {}; brisk follows no redirect from https to http, and none from another host to \

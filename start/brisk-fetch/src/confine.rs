@@ -50,10 +50,8 @@ fn limit_files(cache: &Path) -> Result<(), RulesetError> {
         .handle_access(AccessFs::from_all(known))?
         .scope(Scope::Signal)?
         .create()?;
-    let named =
-        ["SSL_CERT_FILE", "SSL_CERT_DIR", "NETRC"].map(|name| env::var_os(name).map(PathBuf::from));
-    let netrc = env::var_os("HOME").map(|home| PathBuf::from(home).join(".netrc"));
-    let named = named.into_iter().flatten().chain(netrc);
+    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(|name| env::var_os(name).map(PathBuf::from));
+    let named = named.into_iter().flatten();
     for path in OF_SYSTEM.iter().map(PathBuf::from).chain(named) {
         if let Ok(fd) = PathFd::new(&path) {
             let access = if path.is_dir() {

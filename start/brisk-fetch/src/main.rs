@@ -11,7 +11,6 @@ mod cosign;
 mod image;
 mod job;
 mod log;
-mod netrc;
 mod origin;
 mod pace;
 mod refusal;

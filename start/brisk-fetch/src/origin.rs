@@ -16,7 +16,8 @@ use brisk_http::{
     CacheBody, Client, FetchError, FetchErrorKind, Options, ResponseUrl, Retries, is_near_address,
 };
 use brisk_remote::{
-    Index, MOST_DESCRIPTOR, Platform, RegistryName, RemoteUrl, digits, is_sha256, media_type,
+    Credential, Index, MOST_DESCRIPTOR, Platform, RegistryName, RemoteUrl, digits, is_sha256,
+    media_type,
 };
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, IF_RANGE, RANGE};
@@ -28,9 +29,8 @@ use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use crate::answer::{Judged, judge};
-use crate::netrc;
 use crate::refusal::Refusal;
-use crate::registry::{Access, Logins, is_at, refused};
+use crate::registry::{Access, Logins, basic, is_at, refused};
 use crate::s3::{Buckets, Refused, why_refused};
 
 /// How long a connection may take, and how long a server may be silent in an answer. Then the request is sent again.
@@ -54,6 +54,8 @@ pub struct Origin {
     named: Arc<Mutex<HashSet<String>>>,
     pub logins: Logins,
     pub buckets: Buckets,
+    /// What the user has for web servers, by their [`RemoteUrl::origin`]: values of `Authorization`.
+    passwords: RefCell<HashMap<String, HeaderValue>>,
     /// Where a registry leads that has a blob elsewhere. It is asked there until it is not there any more.
     moved: RefCell<HashMap<String, String>>,
 }
@@ -104,6 +106,7 @@ impl Origin {
             named,
             logins: Logins::default(),
             buckets: Buckets::default(),
+            passwords: RefCell::default(),
             moved: RefCell::default(),
         })
     }
@@ -117,6 +120,22 @@ impl Origin {
     pub fn name_host(&self, host: &str) {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         named.insert(host.to_ascii_lowercase());
+    }
+
+    /// What the user has for a server. It counts from now on.
+    pub fn log_in(&self, server: &str, credential: Option<Credential>) {
+        match server.split_once("://") {
+            Some(("s3", _)) => self.buckets.set(server, credential),
+            Some(_) => {
+                let value = credential.as_ref().and_then(password);
+                let mut passwords = self.passwords.borrow_mut();
+                match value {
+                    Some(value) => drop(passwords.insert(server.to_owned(), value)),
+                    None => drop(passwords.remove(server)),
+                }
+            }
+            None => self.logins.set(server, credential),
+        }
     }
 
     /// Sends a request.
@@ -159,15 +178,12 @@ impl Origin {
                 "" => url.asked().to_owned(),
                 suffix => url.beside(suffix),
             };
-            // A server takes a signature or a password, and not both. A password is for the origin that the user has named.
-            let value = match url.is_presigned() || !is_at(&place, url.asked()) {
-                true => None,
-                false => netrc::authorization(url.host()),
-            };
             let mut fields = fields.clone();
-            if let Some(mut value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
-                value.set_sensitive(true);
-                fields.insert(AUTHORIZATION, value);
+            // A password is for the origin that the user has named.
+            if let Some(origin) = url.origin().filter(|origin| is_at(&place, origin))
+                && let Some(value) = self.passwords.borrow().get(origin)
+            {
+                fields.insert(AUTHORIZATION, value.clone());
             }
             return send(&place, fields).await;
         };
@@ -443,6 +459,14 @@ impl Origin {
             _ => Ok(()),
         }
     }
+}
+
+/// What a web server gets of a user and a password.
+fn password(credential: &Credential) -> Option<HeaderValue> {
+    let value = basic(credential.user.as_deref()?, &credential.secret);
+    let mut value = HeaderValue::try_from(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 /// Notes in an answer why the server refuses, if it says that.

@@ -20,7 +20,6 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
-use crate::netrc;
 use crate::origin::{Origin, whole};
 use crate::refusal::Refusal;
 
@@ -210,12 +209,8 @@ impl Origin {
                 user: Some(user),
                 secret,
                 ..
-            }) => {
-                let pair = format!("{user}:{secret}");
-                Some(format!("Basic {}", BASE64.encode(pair.as_bytes())))
-            }
-            Some(_) => None,
-            None => netrc::authorization(host_of(&name.origin())),
+            }) => Some(basic(user, secret)),
+            _ => None,
         };
         let token = match challenge {
             Challenge::Basic => match basic {
@@ -305,6 +300,12 @@ impl Origin {
             format!("{host}, which gives tokens for {}, sends none", name.host()).into()
         })
     }
+}
+
+/// The value of `Authorization` for a user and a password.
+pub fn basic(user: &str, password: &str) -> String {
+    let pair = format!("{user}:{password}");
+    format!("Basic {}", BASE64.encode(pair.as_bytes()))
 }
 
 /// What to do where a registry does not let the user in.

@@ -244,10 +244,7 @@ impl Server {
                 registry,
                 credential,
             } => {
-                match registry.starts_with("s3://") {
-                    true => self.origin.buckets.set(&registry, credential),
-                    false => self.origin.logins.set(&registry, credential),
-                }
+                self.origin.log_in(&registry, credential);
                 Ok(Served::Nothing)
             }
             Ask::Referrer { url, subject } => {

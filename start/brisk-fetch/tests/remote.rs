@@ -464,6 +464,39 @@ fn credentials_stay_with_the_host_that_a_user_named() {
     assert!(message.contains("redirect"), "{message}");
 }
 
+/// The command reads it, and not the process that lives on.
+#[test]
+fn a_password_that_is_new_counts_at_once() {
+    let (place, server, url) = published();
+    let write = |password: &str| {
+        let (made, netrc) = (place.path("made.netrc"), place.path("home/.netrc"));
+        let text = format!("machine 127.0.0.1 login me password {password}\n");
+        fs::write(&made, text).expect("room");
+        fs::rename(made, netrc).expect("room");
+    };
+    server.lock("me:first");
+    let message = place.fails(&["ls", &url]);
+    assert!(message.contains("~/.netrc"), "{message}");
+    write("first");
+    let mnt = mounted(&place, &url);
+    let read = |name: &str| {
+        let is_right = fs::read(mnt.join(name)).expect("it arrives") == contents(name);
+        assert!(is_right, "{name}");
+    };
+    read("data/1");
+    write("second");
+    read("data/5");
+    server.lock("me:second");
+    let cat = |name: &str| {
+        let read = place.done(&["cat", &url, name, "--background", "never"]);
+        assert!(read == contents(name), "{name}");
+    };
+    cat("data/9");
+    read("data/13");
+    kill_fetchers(&place);
+    cat("data/17");
+}
+
 /// A signature lets in whoever has it, and is for one file.
 #[test]
 fn a_presigned_url_names_its_image_and_its_signature_is_kept_nowhere() {

@@ -7,7 +7,7 @@ use brisk_image::verity::{RootHash, Verity};
 use brisk_image::{Image, OpenOptions as ImageOptions};
 use brisk_remote::{
     Arriving, Descriptor, Entry, Error, ErrorKind, Fetcher, FetcherPlace, OpenOptions, RemoteCache,
-    RemoteUrl, WaitingImage,
+    RemoteUrl, WaitingImage, netrc_login,
 };
 use brisk_serve::open_arriving;
 use rustix::io::Errno;
@@ -53,7 +53,8 @@ impl RemoteSource {
             ));
         };
         let cache = Arc::new(RemoteCache::of_user()?);
-        let place = FetcherPlace::new(Arc::clone(&cache), &fetcher);
+        let place = FetcherPlace::new(Arc::clone(&cache), &fetcher)
+            .login(|server| Ok(netrc_login(server)));
         let known = cache.known(&url)?;
         let is_doubted = known.as_ref().is_some_and(|entry| entry.about.is_doubted);
         let entry = match known {

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::arriving::Arriving;
 use crate::cache::RemoteCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::login::{Login, log_in};
+use crate::login::{Login, log_in, log_in_first};
 use crate::protocol::{
     Ask, Cosigned, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line, write_line,
 };
@@ -71,7 +71,7 @@ impl FetcherPlace {
         }
     }
 
-    /// Asks `login` what the user has for a registry that wants to know.
+    /// Asks `login` what the user has for a web server, and for a registry or an object store that wants to know.
     #[must_use]
     pub fn login(self, login: Login) -> Self {
         Self { login, ..self }
@@ -342,7 +342,10 @@ impl Fetcher {
     ///
     /// `Io`.
     pub fn send(&mut self, ask: &Ask) -> Result<()> {
-        write_line(&mut self.out, ask).map_err(|e| Error::io("reach brisk-fetch", e))
+        let first = log_in_first(ask, self.place.login)?;
+        let mut all = first.iter().chain([ask]);
+        all.try_for_each(|ask| write_line(&mut self.out, ask))
+            .map_err(|e| Error::io("reach brisk-fetch", e))
     }
 
     /// Asks what may be asked twice. Who wants to know who asks is told, and asked again.
@@ -363,9 +366,13 @@ impl Fetcher {
 
     /// Asks. If the fetcher ends before it answers, the next one is asked.
     fn ask_once(&mut self, ask: &Ask, at_most: Duration) -> Result<Tell> {
+        let first = log_in_first(ask, self.place.login)?;
         let mut tries = 0;
         let tell = loop {
-            let asked = write_line(&mut self.out, ask).and_then(|()| self.lines.next(at_most));
+            let mut all = first.iter().chain([ask]);
+            let asked = all
+                .try_for_each(|ask| write_line(&mut self.out, ask))
+                .and_then(|()| self.lines.next(at_most));
             match asked {
                 Ok(tell) => break tell,
                 Err(e) if tries == TRIES => return Err(Error::io("hear from brisk-fetch", e)),

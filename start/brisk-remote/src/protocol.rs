@@ -83,7 +83,7 @@ pub struct Cosigned {
     pub payload: String,
 }
 
-/// What a user proves to a registry or an object store with.
+/// What a user proves to a registry, an object store or a web server with.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
     /// The user, or the name of a key. None: the secret is an identity token, for which the host that gives tokens gives one.
@@ -193,9 +193,9 @@ pub enum Ask {
         /// The byte behind the last.
         end: u64,
     },
-    /// What the user has for this registry or object store. There is no answer.
+    /// What the user has for this registry, object store or web server. There is no answer.
     Login {
-        /// Its host or its name, as [`Tell::Login`] has it.
+        /// Its host or its name, as [`Tell::Login`] has it, or [`RemoteUrl::origin`](crate::RemoteUrl::origin).
         registry: String,
         /// None if the user has nothing.
         credential: Option<Credential>,

@@ -227,11 +227,17 @@ impl RemoteUrl {
     /// The host, without a port.
     pub fn host(&self) -> &str {
         let (_, rest) = self.place_of_server().split_once("://").unwrap_or(("", ""));
-        let authority = rest.split(['/', '?']).next().unwrap_or("");
-        match authority.strip_prefix('[') {
-            Some(v6) => v6.split(']').next().unwrap_or(""),
-            None => authority.split(':').next().unwrap_or(""),
-        }
+        host_of(rest.split(['/', '?']).next().unwrap_or(""))
+    }
+
+    /// Scheme, host and port of the web server that the user names, which gets the user's password. None for an image elsewhere, and
+    /// for a presigned URL: a server takes a signature or a password, and not both.
+    pub fn origin(&self) -> Option<&str> {
+        let (scheme, rest) = self.text.split_once("://")?;
+        let authority = rest.split(['/', '?']).next()?;
+        let is_web = matches!(scheme, "http" | "https") && !self.is_presigned();
+        let end = scheme.len() + "://".len() + authority.len();
+        self.text.get(..end).filter(|_| is_web)
     }
 
     /// Whether somebody between here and the server can read and change what it sends: it is plain HTTP, and the host is not
@@ -260,6 +266,14 @@ impl RemoteUrl {
     /// A name for a file about this URL.
     pub(crate) fn digest(&self) -> String {
         sha256_of(&[self.text.as_bytes()])
+    }
+}
+
+/// The host of `HOST:PORT`. The brackets of an address of IPv6 are no part of it.
+pub(crate) fn host_of(authority: &str) -> &str {
+    match authority.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or(""),
+        None => authority.split(':').next().unwrap_or(""),
     }
 }
 

@@ -1,11 +1,12 @@
-//! What a user has for a registry: where `docker login`, `podman login` and `skopeo login` put it, or what a helper of theirs says.
+//! What a user has for a registry or a web server: where `docker login`, `podman login` and `skopeo login` put it, or what a helper of theirs says, and
+//! `~/.netrc`.
 
 use std::env;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use brisk_io::open_at_once;
-use brisk_remote::{Credential, Error, ErrorKind, Result, store_key};
+use brisk_remote::{Credential, Error, ErrorKind, Result, netrc_login, store_key};
 use docker_credential::{CredentialRetrievalError, DockerCredential, get_credential_from_reader};
 use serde_json::Value;
 
@@ -15,8 +16,8 @@ const DOCKER: &str = "https://index.docker.io/v1/";
 /// The most bytes that are read of a file.
 const MOST: u64 = 1 << 20;
 
-/// What the user has for a registry. None: nothing. The first file counts that has something. What a user has for an object store lies
-/// elsewhere.
+/// What the user has for a server. None: nothing. For a registry, the first file counts that has something. What a user has for an object
+/// store lies elsewhere, and what is for a web server is in `~/.netrc` alone.
 ///
 /// # Errors
 ///
@@ -24,6 +25,9 @@ const MOST: u64 = 1 << 20;
 pub fn login(registry: &str) -> Result<Option<Credential>> {
     if registry.starts_with("s3://") {
         return store_key(registry);
+    }
+    if registry.contains("://") {
+        return Ok(netrc_login(registry));
     }
     let server = match registry {
         "docker.io" => DOCKER,
@@ -69,7 +73,7 @@ pub fn login(registry: &str) -> Result<Option<Credential>> {
             }
         }
     }
-    Ok(None)
+    Ok(netrc_login(registry))
 }
 
 /// What is in a file. None: nothing, or it cannot be opened. Others may have put a pipe there, so this waits for nobody.

@@ -5,13 +5,22 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use brisk_io::open_at_once;
-use data_encoding::BASE64;
+
+use crate::protocol::Credential;
+use crate::remote_url::host_of;
 
 /// The most bytes that are read of it.
 const MOST: u64 = 1 << 20;
 
-/// The value of `Authorization` for a host. None if the file names no user for it.
-pub fn authorization(host: &str) -> Option<String> {
+/// What the file has for a web server (`https://HOST:PORT`) or a registry (`HOST:PORT`). None if it names no user for that host, and
+/// for an object store, which has keys.
+pub fn netrc_login(server: &str) -> Option<Credential> {
+    let authority = match server.split_once("://") {
+        Some(("http" | "https", authority)) => authority,
+        Some(_) => return None,
+        None if server == "docker.io" => "registry-1.docker.io",
+        None => server,
+    };
     let path = match env::var_os("NETRC") {
         Some(path) => PathBuf::from(path),
         None => {
@@ -20,12 +29,15 @@ pub fn authorization(host: &str) -> Option<String> {
             PathBuf::from(home).join(".netrc")
         }
     };
-    let (login, password) = login(&read(&path).ok()?, host)?;
-    let pair = format!("{login}:{password}");
-    Some(format!("Basic {}", BASE64.encode(pair.as_bytes())))
+    let (login, password) = login(&read(&path).ok()?, host_of(authority))?;
+    Some(Credential {
+        user: Some(login),
+        secret: password,
+        ..Credential::default()
+    })
 }
 
-/// What is in the file, for whose writer this does not wait: others wait for this process.
+/// What is in the file, for whose writer this does not wait.
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let mut file = open_at_once(path)?.take(MOST + 1);
