@@ -12,6 +12,7 @@
 //! remote/images/KEY/remote, remote.minisig, manifest, index   what its publisher says of it
 //! remote/images/KEY/cosign what cosign has signed of the manifest, if that was asked for (JSON)
 //! remote/images/KEY/pack   the digest of the manifest of a hot pack for it, in its registry
+//! remote/images/.KEY       what is being removed
 //! ```
 //!
 //! A key is `root-` and a root hash that the user has named or a trusted key has signed; else `url-` and a digest of the URL and of
@@ -36,6 +37,9 @@ use crate::remote_url::RemoteUrl;
 
 /// For so many seconds a server is believed that it has nothing at a URL.
 const ABSENT: u64 = 3600;
+
+/// Begins the name of an entry that is being removed, before its key. No key begins so.
+const GONE: &str = ".";
 
 /// The most bytes of a small file that is read.
 const MOST_SMALL: u64 = 64 << 10;
@@ -188,15 +192,10 @@ impl RemoteCache {
     ///
     /// `Io`.
     pub fn entries(&self) -> Result<Vec<Entry>> {
-        let images = self.path.join("images");
-        let failed = |e| Error::io(format!("list {}", images.display()), e);
-        let mut entries = Vec::new();
-        for found in fs::read_dir(&images).map_err(failed)? {
-            let name = found.map_err(failed)?.file_name();
-            if let Some(name) = name.to_str() {
-                entries.extend(self.entry(name).ok().flatten());
-            }
-        }
+        let names = self.listed()?.into_iter();
+        let mut entries: Vec<_> = names
+            .filter_map(|name| self.entry(&name).ok().flatten())
+            .collect();
         entries.sort_by(|a, b| {
             b.about
                 .used
@@ -204,6 +203,18 @@ impl RemoteCache {
                 .then_with(|| a.key.cmp(&b.key))
         });
         Ok(entries)
+    }
+
+    /// The names in the directory of the entries.
+    fn listed(&self) -> Result<Vec<String>> {
+        let images = self.path.join("images");
+        let failed = |e| Error::io(format!("list {}", images.display()), e);
+        let mut names = Vec::new();
+        for found in fs::read_dir(&images).map_err(failed)? {
+            let name = found.map_err(failed)?.file_name();
+            names.extend(name.to_str().map(str::to_owned));
+        }
+        Ok(names)
     }
 
     /// The entry that this URL had last. A root hash in the URL is that of the entry.
@@ -313,13 +324,14 @@ impl RemoteCache {
         }
         let path = self.path.join("images").join(key);
         let failed = |e| Error::io(format!("make {}", path.display()), e);
+        // What is no whole entry.
+        self.take_away(key).map_err(failed)?;
         make_cache_directory(&path).map_err(|e| Error::new(ErrorKind::Place, e.to_string()))?;
         for name in ["image", "map"] {
             let file = open_own(&path.join(name), true).map_err(failed)?;
-            file.set_len(0).map_err(failed)?;
+            let len = if name == "image" { about.len } else { 0 };
+            file.set_len(len).map_err(failed)?;
         }
-        let image = open_own(&path.join("image"), true).map_err(failed)?;
-        image.set_len(about.len).map_err(failed)?;
         let entry = Entry {
             path,
             key: key.to_owned(),
@@ -337,7 +349,7 @@ impl RemoteCache {
     /// `Io`.
     pub fn make_anew(&self, earlier: &Entry, about: &About) -> Result<Entry> {
         let failed = |e: io::Error| Error::io(format!("remove {}", earlier.path.display()), e);
-        earlier.remove_files().map_err(failed)?;
+        self.take_away(&earlier.key).map_err(failed)?;
         let about = About {
             is_pinned: earlier.about.is_pinned,
             ..about.clone()
@@ -360,9 +372,33 @@ impl RemoteCache {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(failed(e)),
         }
-        entry.remove_files().map_err(failed)?;
-        fs::remove_dir(&entry.path).map_err(failed)?;
+        self.take_away(&entry.key).map_err(failed)?;
         Ok(true)
+    }
+
+    /// Removes an entry at once, if it is there: nobody finds a part of it, and nothing that is written at the same time brings a part
+    /// of it back.
+    fn take_away(&self, key: &str) -> io::Result<()> {
+        let images = self.path.join("images");
+        let gone = images.join(format!("{GONE}{key}"));
+        // It is there if somebody was killed in the middle of this.
+        remove_all(&gone)?;
+        match fs::rename(images.join(key), &gone) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => remove_all(&gone),
+        }
+    }
+
+    /// Removes what somebody began to remove and was killed.
+    fn end_removals(&self) -> Result<()> {
+        for name in self.listed()? {
+            if name.starts_with(GONE) {
+                let path = self.path.join("images").join(name);
+                remove_all(&path)
+                    .map_err(|e| Error::io(format!("remove {}", path.display()), e))?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes entries, those first that nobody has used for the longest time, until all together have at most `most` bytes on
@@ -372,6 +408,7 @@ impl RemoteCache {
     ///
     /// `Io`.
     pub fn shrink(&self, most: u64) -> Result<Vec<Entry>> {
+        self.end_removals()?;
         let mut entries = self.entries()?;
         let mut sum: u64 = entries.iter().map(Entry::stored).sum();
         let mut removed = Vec::new();
@@ -400,27 +437,6 @@ impl Entry {
     /// The file that says which bytes are there.
     pub fn map_path(&self) -> PathBuf {
         self.path.join("map")
-    }
-
-    fn remove_files(&self) -> io::Result<()> {
-        // Whoever looks for it finds all of it or nothing.
-        fs::remove_file(self.path.join("about"))?;
-        for file in [
-            "map",
-            "remote",
-            "remote.minisig",
-            "manifest",
-            "cosign",
-            "index",
-            "pack",
-            "image",
-        ] {
-            match fs::remove_file(self.path.join(file)) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// Whether what the server says now is another file: `about` has another length or digest.
@@ -561,6 +577,14 @@ pub fn key_of_url(url: &RemoteUrl, is: &str) -> String {
         "url-{}",
         sha256_of(&[url.place().as_bytes(), is.as_bytes()])
     )
+}
+
+/// Removes a directory, if it is there.
+fn remove_all(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
 }
 
 fn is_key(key: &str) -> bool {
@@ -709,6 +733,27 @@ mod tests {
             left.iter().map(|entry| &*entry.key).collect::<Vec<_>>(),
             ["b"]
         );
+    }
+
+    /// The fetcher writes what an entry has cost at any time.
+    #[test]
+    fn what_is_written_into_an_entry_does_not_bring_it_back() {
+        let (_dir, cache) = cache();
+        let entry = cache.make("a", &about("a", 1)).expect("room");
+        let begun = tempfile::NamedTempFile::new_in(&entry.path).expect("room");
+        assert!(cache.remove(&entry).expect("nobody uses it"));
+        assert!(begun.persist(entry.path.join("about")).is_err());
+        assert!(entry.save().is_err());
+        assert_eq!(cache.listed().expect("a list"), Vec::<String>::new());
+        // What was not whole is no part of a new one.
+        fs::create_dir(&entry.path).expect("room");
+        entry.note_pack("old").expect("room");
+        let entry = cache.make("a", &about("a", 1)).expect("room");
+        assert_eq!(entry.pack().expect("nothing"), None);
+        // Somebody was killed meanwhile.
+        fs::create_dir(cache.path.join("images/.b")).expect("room");
+        assert_eq!(cache.shrink(1 << 20).expect("nothing to do").len(), 0);
+        assert_eq!(cache.listed().expect("a list"), ["a"]);
     }
 
     #[test]
