@@ -356,6 +356,35 @@ fn a_server_that_has_lied_about_a_named_image_is_asked_anew() {
     assert!(read == contents("data/1"));
 }
 
+/// A root hash vouches for no other file that somebody names with it, and such a file does not stand in the way of the image.
+#[test]
+fn a_wrong_file_under_a_right_hash_is_not_kept() {
+    let (place, server, url) = published();
+    let (_, root) = url.split_once('#').expect("a root hash");
+    let (tree, www) = (place.path("tree"), place.path("www"));
+    let bare = text(&www.join("bare.img"));
+    place.done(&["pack", &text(&tree), "-o", &bare, "-q"]);
+    let other = text(&www.join("other.img"));
+    let part = text(&tree.join("etc"));
+    place.done(&["pack", &part, "-o", &other, "--verity", "-q"]);
+    let mut same_length = fs::read(&bare).expect("packed");
+    let len = fs::metadata(www.join("app.img")).expect("published").len();
+    same_length.resize(usize::try_from(len).expect("small"), 0);
+    fs::write(www.join("padded.img"), same_length).expect("room");
+    for name in ["bare.img", "other.img", "padded.img"] {
+        let wrong = format!("{}#{root}", server.url(name));
+        place.fails(&["cat", &wrong, "data/1", "--background", "full"]);
+        let said = place.fails(&["remote", "list"]);
+        assert!(said.contains("no image from the network"), "{name}: {said}");
+        let read = place.done(&["cat", &url, "data/1", "--background", "never"]);
+        assert!(read == contents("data/1"), "{name}");
+        let listed = place.done(&["remote", "list", "--json"]);
+        let listed = String::from_utf8(listed).expect("JSON");
+        assert!(listed.contains("\"vouched_by\":\"root_hash\""), "{listed}");
+        place.done(&["remote", "forget", &url]);
+    }
+}
+
 /// Makes the bytes of a file wrong in the cache. They stand in the image as they are, because they do not compress.
 fn damage(place: &Place, name: &str) {
     let images = fs::read_dir(place.path("cache/brisk/remote/images")).expect("there");

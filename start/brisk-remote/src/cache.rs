@@ -11,6 +11,7 @@
 //! remote/images/KEY/about  where they come from, and what that has cost (JSON)
 //! remote/images/KEY/remote, remote.minisig, manifest, index   what its publisher says of it
 //! remote/images/KEY/cosign what cosign has signed of the manifest, if that was asked for (JSON)
+//! remote/images/KEY/compared   there if a start has compared its hash tree with its root hash: it is the image that was named
 //! remote/images/KEY/pack   the digest of the manifest of a hot pack for it, in its registry
 //! remote/images/.KEY       what is being removed
 //! ```
@@ -508,6 +509,23 @@ impl Entry {
     /// `Io`.
     pub fn note_pack(&self, digest: &str) -> Result<()> {
         write_whole(&self.path.join("pack"), digest.as_bytes())
+    }
+
+    /// Remembers that its hash tree was compared with its root hash.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn note_compared(&self) -> Result<()> {
+        match self.is_compared() {
+            true => Ok(()),
+            false => write_whole(&self.path.join("compared"), b""),
+        }
+    }
+
+    /// Whether it was, as of the last [`note_compared`](Self::note_compared).
+    pub fn is_compared(&self) -> bool {
+        self.path.join("compared").exists()
     }
 
     /// Writes what is known of it.

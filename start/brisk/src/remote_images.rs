@@ -183,17 +183,16 @@ impl RemoteArgs {
         let url = self.chosen(RemoteUrl::of_user(name)?)?;
         let place = place()?;
         let cache = place.cache();
-        let open = |anew| -> anyhow::Result<_> {
+        let mut anew = false;
+        let (entry, (image, source)) = loop {
             let entry = self.entry(&url, &place, trusted, background, anew)?;
-            let opened = open_entry(&url, &entry, &place, options)?;
-            Ok((entry, opened))
+            match open_entry(&url, &entry, &place, options) {
+                Ok(opened) => break (entry, opened),
+                // A server may have said what was not so.
+                Err(e) if !anew && is_doubtful(&e, &entry, cache) => anew = true,
+                Err(e) => return Err(e),
+            }
         };
-        let opened = open(false).or_else(|e| match is_doubtful(&e, &url, cache) {
-            // A server may have said what was not so.
-            true => open(true),
-            false => Err(e),
-        });
-        let (entry, (image, source)) = opened?;
         let remote = RemoteImage::new(cache.path(), &*entry.key, place.program());
         Ok(OpenedRemote {
             image,
@@ -307,7 +306,9 @@ impl RemoteArgs {
         let arriving = Arc::new(Arriving::open(&entry)?);
         let source = Arc::new(WaitingImage::new(arriving, place.clone(), tell_wait));
         let name = Path::new(url.as_str());
-        open_arriving_pack(&source, name, root, tree)?;
+        let opened = open_arriving_pack(&source, name, root, tree);
+        let opened = opened.map(drop).map_err(Into::into);
+        let ((), source) = compared(opened, source, &entry, place.cache())?;
         let file = RemoteImage::new(place.cache().path(), &*entry.key, place.program());
         Ok(RemoteHot {
             used: UsedHot::Signed(RemotePack::new(name, file, Verity::new(root))),
@@ -580,22 +581,54 @@ fn open_entry(
         described.as_ref(),
         options,
     );
-    Ok((opened.map_err(|e| e.with_path(path))?, source))
+    let opened = opened.map_err(|e| e.with_path(path).into());
+    compared(opened, source, entry, place.cache())
+}
+
+/// Remembers that the image that was opened has its root hash. One that never had it is another file, and is not kept under that
+/// hash.
+fn compared<T>(
+    opened: anyhow::Result<T>,
+    source: Arc<WaitingImage>,
+    entry: &Entry,
+    cache: &RemoteCache,
+) -> anyhow::Result<(T, Arc<WaitingImage>)> {
+    match opened {
+        Ok(opened) => {
+            if entry.about.root.is_some() {
+                // What cannot be written now, the next start writes.
+                entry.note_compared().ok();
+            }
+            Ok((opened, source))
+        }
+        Err(e) => {
+            // What is open stays.
+            drop(source);
+            if entry.about.is_vouched && is_wrong(&e) && !entry.is_compared() {
+                cache.remove(entry)?;
+            }
+            Err(e)
+        }
+    }
 }
 
 /// Whether an image cannot be opened because of what a server has said of it, though somebody else vouches for it.
-fn is_doubtful(error: &anyhow::Error, url: &RemoteUrl, cache: &RemoteCache) -> bool {
-    let entry = cache.known(url).ok().flatten();
-    let Some(entry) = entry.filter(|entry| entry.about.is_vouched) else {
-        return false;
+fn is_doubtful(error: &anyhow::Error, entry: &Entry, cache: &RemoteCache) -> bool {
+    let is_doubted = || {
+        let now = cache.entry(&entry.key).ok().flatten();
+        now.is_some_and(|now| now.about.is_doubted)
     };
-    let is_wrong = |e: &io::Error| e.kind() == io::ErrorKind::InvalidData;
-    let is_corrupt = error.chain().any(|e| {
-        e.downcast_ref().is_some_and(is_wrong)
+    entry.about.is_vouched && (is_wrong(error) || is_doubted())
+}
+
+/// Whether the bytes are not those of the image.
+fn is_wrong(error: &anyhow::Error) -> bool {
+    let is_invalid = |e: &io::Error| e.kind() == io::ErrorKind::InvalidData;
+    error.chain().any(|e| {
+        e.downcast_ref().is_some_and(is_invalid)
             || e.downcast_ref::<brisk_image::Error>()
                 .is_some_and(|e| e.kind() == ErrorKind::Corrupt)
-    });
-    is_corrupt || entry.about.is_doubted
+    })
 }
 
 /// Whether a server that was asked at `asked` is asked again at `now`, in seconds. A clock that was put back asks.

@@ -45,6 +45,7 @@ impl Stage {
             ..about("https://a.example/lazy.img", 3000)
         };
         let entry = stage.make(&key_of_root(&root), &lazy);
+        entry.note_compared().unwrap();
         let map = open_own(&entry.map_path(), false).unwrap();
         map.write_all_at(&[0xff; 8], 0).unwrap();
         let whole = About {

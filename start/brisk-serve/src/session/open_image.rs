@@ -223,7 +223,10 @@ pub fn open_arriving(
             Some(section) => section.saturating_add(verity::SUPERBLOCK_IN_SECTION),
             None => Image::from_source(source.clone(), options)?
                 .verity_superblock()?
-                .ok_or_else(|| brisk_image::Error::of_source(io::Error::other(NO_TREE)))?,
+                .ok_or_else(|| {
+                    let no_tree = io::Error::new(io::ErrorKind::InvalidData, NO_TREE);
+                    brisk_image::Error::of_source(no_tree)
+                })?,
         };
         let tree = TreeFile::new(source.clone(), path, superblock);
         let verified = VerifiedFile::new(source.clone(), path, tree, verity.root)?;

@@ -219,7 +219,10 @@ fn vouched(entry: &Entry) -> (&'static str, &'static str) {
     let url = RemoteUrl::parse(&about.url).ok();
     // What is not known is not vouched for.
     let is_exposed = url.as_ref().is_none_or(RemoteUrl::is_exposed);
-    if about.root.is_some() && about.is_vouched {
+    if about.root.is_some() && about.is_vouched && !entry.is_compared() {
+        let text = "nobody yet: no start has compared it with the root hash that was named";
+        ("nothing", text)
+    } else if about.root.is_some() && about.is_vouched {
         let text = "a root hash that a URL named or a trusted key has signed";
         ("root_hash", text)
     } else if is_exposed {
@@ -489,7 +492,7 @@ pub struct EntryJson<'a> {
     is_pinned: bool,
     /// Who vouches for it: `root_hash`, a root hash that a URL named or a trusted key has signed; `server_hash_tree`, the server,
     /// by the hash tree of the image; `server`, the server, by https; `this_machine`, a server on this machine; `nothing`, it came
-    /// by plain http.
+    /// by plain http, or no start has compared it with the root hash that was named.
     vouched_by: &'static str,
     /// What it is called among several images under one name of a registry.
     ///
