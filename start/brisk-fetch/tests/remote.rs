@@ -437,6 +437,52 @@ fn a_wrong_file_under_a_right_hash_is_not_kept() {
     }
 }
 
+#[test]
+fn a_whole_image_starts_from_a_disk_that_takes_nothing() {
+    let (place, server, url) = published();
+    for url in [&server.url("app.img"), &url] {
+        place.done(&["remote", "fetch", url, "-q"]);
+    }
+    kill_fetchers(&place);
+    let full = "mount -t tmpfs -o size=64m none $1 && cp -a $2/. $1 && cat /dev/zero > $1/zeros";
+    let read_only = "mount --bind $2 $1 && mount -o remount,bind,ro $1";
+    let (disk, cache) = (place.path("disk"), place.path("cache"));
+    fs::create_dir(&disk).expect("room");
+    let read = "cat $BRISK_TREE/data/3";
+    let run = ["run", "--linger", "0", "--", "/bin/sh", "-c", read];
+    for mounts in [full, read_only] {
+        for url in [&server.url("app.img"), &url] {
+            for verb in [
+                &["cat", "--", url, "data/3"][..],
+                &[&run[..1], &[url], &run[1..]].concat(),
+            ] {
+                let brisk = place.brisk(verb);
+                let script =
+                    format!("{mounts} 2> /dev/null; XDG_CACHE_HOME=$1; shift 2; exec \"$@\"");
+                let mut alone = Command::new("unshare");
+                alone.args([
+                    "--mount",
+                    "sh",
+                    "-c",
+                    &script,
+                    "sh",
+                    &text(&disk),
+                    &text(&cache),
+                ]);
+                alone.arg(brisk.get_program()).args(brisk.get_args());
+                let variables = brisk.get_envs();
+                alone.envs(variables.filter_map(|(name, value)| Some((name, value?))));
+                let output = alone.output().expect("unshare is installed");
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(
+                    output.stdout == contents("data/3"),
+                    "{mounts} {verb:?}: {said}"
+                );
+            }
+        }
+    }
+}
+
 /// Makes the bytes of a file wrong in the cache. They stand in the image as they are, because they do not compress.
 fn damage(place: &Place, name: &str) {
     let images = fs::read_dir(place.path("cache/brisk/remote/images")).expect("there");

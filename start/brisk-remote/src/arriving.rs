@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use brisk_io::ByteSource;
 
-use crate::cache::{Entry, open_own};
+use crate::cache::{Entry, open_to_read};
 use crate::error::{Error, Result};
 use crate::presence::Presence;
 use crate::protocol::Ask;
@@ -41,7 +41,7 @@ impl Arriving {
         let inode = image.metadata();
         let inode = inode.map_err(|e| Error::io("examine the image", e))?.ino();
         let path = entry.map_path();
-        let map = match open_own(&path, false) {
+        let map = match open_to_read(&path) {
             Ok(map) => Some(map),
             // The map goes when all is there, which may be since the entry was looked up.
             Err(e) if e.kind() == io::ErrorKind::NotFound && entry.is_complete_now()? => None,

@@ -545,7 +545,7 @@ impl Entry {
     pub fn open_image(&self) -> Result<File> {
         let path = self.image_path();
         let open = || -> io::Result<File> {
-            let file = open_own(&path, false)?;
+            let file = open_to_read(&path)?;
             flock(&file, FlockOperation::NonBlockingLockShared)?;
             Ok(file)
         };
@@ -566,7 +566,7 @@ impl Entry {
         let read = || -> io::Result<Vec<u8>> {
             let mut map = Vec::new();
             let most = Presence::map_len(len);
-            open_own(&path, false)?.take(most).read_to_end(&mut map)?;
+            open_to_read(&path)?.take(most).read_to_end(&mut map)?;
             Ok(map)
         };
         match read() {
@@ -612,6 +612,13 @@ fn is_key(key: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
+/// Opens a file of this user for reading. A symbolic link is an error.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = fs::OpenOptions::new();
+    options.read(true).custom_flags(flags).open(path)
+}
+
 /// Opens a file of this user for reading and writing. A symbolic link is an error. `make`: makes it if it is missing.
 pub fn open_own(path: &Path, make: bool) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW.bits().cast_signed();
@@ -628,12 +635,7 @@ pub fn now() -> u64 {
 
 fn read_small(path: &Path) -> Result<Option<String>> {
     let failed = |e| Error::io(format!("read {}", path.display()), e);
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    let file = match fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)
-    {
+    let file = match open_to_read(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(failed(e)),

@@ -475,7 +475,8 @@ impl RemoteArgs {
             }
             // For who finds a part of it wrong.
             entry.about.options = self.options(root, background);
-            entry.save()?;
+            // A full disk, or one that is only read, keeps no image from its start.
+            entry.save().ok();
             if asks {
                 ask_beside(url, place);
             }
