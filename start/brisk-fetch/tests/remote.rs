@@ -483,6 +483,21 @@ fn a_whole_image_starts_from_a_disk_that_takes_nothing() {
     }
 }
 
+/// Several threads compare all of it before, and the kernel removes them later than they end.
+#[test]
+fn the_kernel_mounts_a_whole_image_that_was_compared() {
+    let (place, _server, url) = published();
+    place.done(&["remote", "fetch", &url, "-q"]);
+    let at = text(&place.path("mnt"));
+    let read = "cat $BRISK_TREE/data/3";
+    let run = [
+        "run", &url, "--kernel", "--at", &at, "--", "/bin/sh", "-c", read,
+    ];
+    for _ in 0..10 {
+        assert!(place.done(&run) == contents("data/3"));
+    }
+}
+
 /// Makes the bytes of a file wrong in the cache. They stand in the image as they are, because they do not compress.
 fn damage(place: &Place, name: &str) {
     let images = fs::read_dir(place.path("cache/brisk/remote/images")).expect("there");

@@ -1,3 +1,5 @@
+use std::thread::sleep;
+use std::time::Duration;
 use std::{fs, io};
 
 use brisk_launch::error::{Advice, Cause, Error, ErrorKind, Result};
@@ -79,14 +81,28 @@ pub(crate) fn enter_session(user: Uid, group: Gid) -> Result<NamespaceKind, Caus
     Ok(NamespaceKind::UserNamespace)
 }
 
+/// How often, and how far apart, threads are counted that may be about to end.
+const COUNTS: u32 = 200;
+const APART: Duration = Duration::from_millis(1);
+
+/// Fails if the process has several threads. One that was joined is still counted until the kernel has removed it.
 fn one_thread() -> Result<(), Cause> {
-    let tasks =
-        fs::read_dir("/proc/self/task").map_err(|e| Cause::io("count its own threads", e))?;
-    let count = tasks.count();
-    if count != 1 {
-        return Err(several_threads(count));
+    let count = || -> Result<usize, Cause> {
+        let tasks = fs::read_dir("/proc/self/task");
+        Ok(tasks
+            .map_err(|e| Cause::io("count its own threads", e))?
+            .count())
+    };
+    for _ in 0..COUNTS {
+        if count()? == 1 {
+            return Ok(());
+        }
+        sleep(APART);
     }
-    Ok(())
+    match count()? {
+        1 => Ok(()),
+        several => Err(several_threads(several)),
+    }
 }
 
 /// A process with several threads cannot do it.
