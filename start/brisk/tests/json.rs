@@ -159,8 +159,10 @@ fn helps(verb: &str, found: &mut Vec<(String, String)>) {
         .output()
         .unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
-    let below = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let below = below.take_while(|line| !line.is_empty());
+    // The first help lists the verbs of each person.
+    let is_start = |line: &str| line == "Commands:" || line.starts_with("I start");
+    let below = help.lines().skip_while(|line| !is_start(line));
+    let below = below.take_while(|line| *line != "Options:");
     let names = below.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     // The sections of labs are named after their files.
     for name in names.filter(|name| !["", "help", "lab"].contains(name)) {
