@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener as StdListener;
 use std::rc::Rc;
@@ -12,13 +13,14 @@ use std::time::Duration;
 use brisk_http::CacheBody;
 use brisk_remote::{
     About, Artifact, Ask, Class, Descriptor, Entry, MOST_IMAGE, MOST_LINE, MOST_MANIFEST,
-    OpenOptions, Opened, Platform, RegistryName, RemoteCache, RemoteUrl, Resolved, Tell, is_digest,
-    is_sha256, key_of_root, key_of_url, media_type, now, parse_line,
+    OpenOptions, Opened, Platform, RegistryName, RemoteCache, RemoteUrl, Resolved, Surroundings,
+    Tell, is_digest, is_sha256, key_of_root, key_of_url, media_type, now, parse_line,
 };
 use http::Response;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
@@ -43,13 +45,18 @@ struct Server {
     origin: Rc<Origin>,
     line: Rc<Line>,
     images: RefCell<HashMap<String, Rc<Image>>>,
+    surroundings: Surroundings,
+    /// Of programs that have said what they want. One that only shows other surroundings counts as none.
     connections: RefCell<usize>,
+    /// A program with other surroundings needs another fetcher, and nobody needs this one.
+    leaves: Notify,
     used: RefCell<Instant>,
 }
 
 /// Answers until nobody has needed it for a minute.
 pub fn run(cache: &RemoteCache, listener: &StdListener) -> io::Result<()> {
     let cache = RemoteCache::at(cache.path()).map_err(io::Error::other)?;
+    let surroundings = Surroundings::of_this_process()?;
     std::fs::create_dir_all(cache.path().join("http"))?;
     confine(cache.path());
     let listener = StdListener::from(duplicate(listener)?);
@@ -59,7 +66,7 @@ pub fn run(cache: &RemoteCache, listener: &StdListener) -> io::Result<()> {
         .max_blocking_threads(4)
         .build()?;
     let local = LocalSet::new();
-    let result = local.block_on(&runtime, serve(cache, listener));
+    let result = local.block_on(&runtime, serve(cache, surroundings, listener));
     // A look-up of a name that hangs must not keep the process.
     runtime.shutdown_background();
     if let Err(e) = &result {
@@ -68,7 +75,11 @@ pub fn run(cache: &RemoteCache, listener: &StdListener) -> io::Result<()> {
     result
 }
 
-async fn serve(cache: RemoteCache, listener: StdListener) -> io::Result<()> {
+async fn serve(
+    cache: RemoteCache,
+    surroundings: Surroundings,
+    listener: StdListener,
+) -> io::Result<()> {
     let origin = Rc::new(Origin::new(&cache.path().join("http"))?);
     let listener = UnixListener::from_std(listener)?;
     let server = Rc::new(Server {
@@ -76,14 +87,15 @@ async fn serve(cache: RemoteCache, listener: StdListener) -> io::Result<()> {
         origin,
         line: Rc::default(),
         images: RefCell::default(),
+        surroundings,
         connections: RefCell::new(0),
+        leaves: Notify::new(),
         used: RefCell::new(Instant::now()),
     });
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    *server.connections.borrow_mut() += 1;
                     let server = Rc::clone(&server);
                     spawn_local(async move {
                         // A program may end at any time.
@@ -92,8 +104,6 @@ async fn serve(cache: RemoteCache, listener: StdListener) -> io::Result<()> {
                             Err(e) if !is_over(&e) => say!("a program: {e}"),
                             _ => {}
                         }
-                        *server.connections.borrow_mut() -= 1;
-                        *server.used.borrow_mut() = Instant::now();
                     });
                 }
                 Err(e) => {
@@ -101,6 +111,10 @@ async fn serve(cache: RemoteCache, listener: StdListener) -> io::Result<()> {
                     sleep(Duration::from_millis(100)).await;
                 }
             },
+            () = server.leaves.notified() => {
+                server.images.borrow().values().for_each(|image| image.save());
+                return Ok(());
+            }
             () = sleep(Duration::from_secs(5)) => {
                 // Who reads one may find a part of it wrong.
                 let is_needed = |image: &Rc<Image>| !image.is_complete() || Rc::strong_count(image) > 1;
@@ -133,22 +147,56 @@ impl Server {
 
     /// Answers a program until it ends.
     async fn answer(self: &Rc<Self>, stream: UnixStream) -> io::Result<()> {
+        let (first, network) = stream
+            .async_io(Interest::READABLE, || Surroundings::receive(stream.as_fd()))
+            .await?;
+        let hello = match parse_line(&first) {
+            Ok(Ask::Hello { variables }) => Some(variables),
+            _ => None,
+        };
+        let (read, mut write) = stream.into_split();
+        if let Some(variables) = &hello {
+            let difference = self.surroundings.difference(network.as_ref(), variables);
+            let tell = match difference {
+                None => Tell::Welcome,
+                Some(_) if *self.connections.borrow() == 0 => Tell::Leaving,
+                Some(what) => Tell::Refused {
+                    why: format!(
+                        "this program has {what} than those for which brisk-fetch works now; end these (brisk stat), or start this \
+                         one as they were started"
+                    ),
+                },
+            };
+            send(&mut write, &tell).await?;
+            if difference.is_some() {
+                if tell == Tell::Leaving {
+                    self.leaves.notify_one();
+                }
+                return Ok(());
+            }
+        }
+        *self.connections.borrow_mut() += 1;
+        let first = if hello.is_some() { &[][..] } else { &first };
+        let read = BufReader::new(first.chain(read));
         let mut image = None;
-        let result = self.answer_about(stream, &mut image).await;
+        let result = self
+            .answer_about((read, write), hello.is_some(), &mut image)
+            .await;
+        *self.connections.borrow_mut() -= 1;
+        *self.used.borrow_mut() = Instant::now();
         if let Some(image) = image {
             image.save();
         }
         result
     }
 
-    /// The same. `image`: what the program reads.
+    /// The same. `is_here`: the program has shown that its surroundings are those of this process. `image`: what it reads.
     async fn answer_about(
         self: &Rc<Self>,
-        stream: UnixStream,
+        (mut read, mut write): (impl AsyncBufRead + Unpin, OwnedWriteHalf),
+        is_here: bool,
         image: &mut Option<Rc<Image>>,
     ) -> io::Result<()> {
-        let (read, mut write) = stream.into_split();
-        let mut read = BufReader::new(read);
         let mut wanted: Vec<Wanted> = Vec::new();
         let mut news = None;
         let mut line = Vec::new();
@@ -187,6 +235,10 @@ impl Server {
                             }
                             None => send(&mut write, &nothing_comes(start..end)).await?,
                         },
+                        other if !is_here && !matches!(other, Ask::Attach { .. } | Ask::Whole { .. }) => {
+                            let why = "brisk-fetch was not told from which network this is asked".into();
+                            send(&mut write, &Tell::Refused { why }).await?;
+                        }
                         other => match self.serve(other).await {
                             Ok(Served::Told(tell)) => send(&mut write, &tell).await?,
                             Ok(Served::Image(found, opened)) => {
@@ -269,7 +321,7 @@ impl Server {
             Ask::Push(_) | Ask::PushIndex { .. } | Ask::Pull(_) => {
                 Err("a fetcher does no jobs".to_owned().into())
             }
-            Ask::Want { .. } | Ask::Renew { .. } => Ok(Served::Nothing),
+            Ask::Hello { .. } | Ask::Want { .. } | Ask::Renew { .. } => Ok(Served::Nothing),
         }
     }
 

@@ -21,6 +21,7 @@ use crate::protocol::{
     Ask, Cosigned, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line, write_line,
 };
 use crate::remote_url::RemoteUrl;
+use crate::surroundings::{Surroundings, certificates};
 
 /// The name of the socket in the cache.
 pub const SOCKET: &str = "fetch.sock";
@@ -96,6 +97,7 @@ impl FetcherPlace {
         let program = &self.program;
         let started = Command::new(program)
             .arg(self.cache.path())
+            .envs(certificates())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .status();
@@ -224,14 +226,16 @@ impl Fetcher {
     pub fn at(place: &FetcherPlace) -> Result<Self> {
         let failed = |e: io::Error| Error::io("reach brisk-fetch", e);
         let end = Instant::now() + START;
-        let mut started = false;
-        let stream = loop {
-            if let Some(stream) = connect(place.cache.fd().as_fd()).map_err(failed)? {
-                break stream;
-            }
-            if !started {
-                place.start()?;
-                started = true;
+        let own = Surroundings::of_this_process().map_err(failed)?;
+        let (out, lines) = loop {
+            match connect(place.cache.fd().as_fd()).map_err(failed)? {
+                Some(stream) => {
+                    if let Some(welcomed) = greet(stream, &own)? {
+                        break welcomed;
+                    }
+                }
+                // Another one may be about to end, and then none is started.
+                None => place.start()?,
             }
             if Instant::now() > end {
                 let log = place.cache.path().join("fetch.log");
@@ -243,11 +247,10 @@ impl Fetcher {
             }
             thread::sleep(Duration::from_millis(2));
         };
-        let out = stream.try_clone().map_err(failed)?;
         Ok(Self {
             place: place.clone(),
             out,
-            lines: Lines::new(stream),
+            lines,
         })
     }
 
@@ -394,6 +397,26 @@ impl Fetcher {
 
     pub(crate) fn into_parts(self) -> (UnixStream, Lines) {
         (self.out, self.lines)
+    }
+}
+
+/// Shows a fetcher the surroundings of this process. None if it ends.
+fn greet(stream: UnixStream, own: &Surroundings) -> Result<Option<(UnixStream, Lines)>> {
+    let failed = |e: io::Error| Error::io("reach brisk-fetch", e);
+    let mut lines = Lines::new(stream.try_clone().map_err(failed)?);
+    let said = own.show(&stream).and_then(|()| lines.next(START));
+    match said {
+        Ok(Some(Tell::Welcome)) => Ok(Some((stream, lines))),
+        Ok(Some(Tell::Leaving)) => Ok(None),
+        Ok(Some(Tell::Refused { why })) => Err(Error::new(ErrorKind::Fetcher, why)),
+        Ok(Some(other)) => Err(unexpected(&other)),
+        Ok(None) => Err(Error::new(
+            ErrorKind::Fetcher,
+            "brisk-fetch does not answer",
+        )),
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => Err(failed(e)),
+        // It ended before it has read this.
+        Err(_) => Ok(None),
     }
 }
 

@@ -63,6 +63,7 @@ mod protocol;
 mod registry_name;
 mod remote_url;
 mod schedule;
+mod surroundings;
 mod waiting_image;
 
 pub use arriving::{Absent, Arriving};
@@ -89,4 +90,5 @@ pub use protocol::{
 pub use registry_name::{RegistryName, is_sha256};
 pub use remote_url::RemoteUrl;
 pub use schedule::{Class, Request, Schedule};
+pub use surroundings::Surroundings;
 pub use waiting_image::WaitingImage;

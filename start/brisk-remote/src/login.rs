@@ -55,7 +55,8 @@ fn url_of(ask: &Ask) -> Option<&str> {
         | Ask::PushIndex { url, .. }
         | Ask::Pull(Download { url, .. })
         | Ask::Refresh { url } => Some(url),
-        Ask::Attach { .. }
+        Ask::Hello { .. }
+        | Ask::Attach { .. }
         | Ask::Whole { .. }
         | Ask::Want { .. }
         | Ask::Renew { .. }

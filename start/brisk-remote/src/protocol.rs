@@ -145,6 +145,12 @@ pub struct Opened {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
+    /// Who asks has these surroundings. It comes first, with a descriptor of its network: see
+    /// [`Surroundings`](crate::Surroundings). Who does not say it may only ask for what is in the cache under a key.
+    Hello {
+        /// A digest of the variables.
+        variables: String,
+    },
     /// What does the server say about this URL? With `refresh`, it is asked even if an earlier answer is fresh.
     Resolve {
         /// The URL.
@@ -236,6 +242,10 @@ pub enum Ask {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tell {
+    /// The surroundings are the fetcher's own.
+    Welcome,
+    /// They are others, and nobody needs the fetcher, so it ends. Start another one.
+    Leaving,
     /// What the server said.
     Resolved(Resolved),
     /// The image can be read.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,6 +16,8 @@ fn a_server_is_believed_if_its_certificate_is() {
     let place = Place::new();
     let root = place.publish();
     let server = Server::start_tls(&place.path("www"), "localhost");
+    // All of them have one cache.
+    let mut place = Place::new();
     let authority = place.path("authority.pem");
     fs::write(
         &authority,
@@ -28,8 +31,6 @@ fn a_server_is_believed_if_its_certificate_is() {
         ("127.0.0.1", vec![believed.clone()], false),
         ("localhost", vec![believed.clone()], true),
     ] {
-        // The environment of the first program decides for the fetcher.
-        let mut place = Place::new();
         place.variables = variables;
         let url = format!("https://{host}:{port}/app.img#sha256={root}");
         if is_believed {
@@ -39,6 +40,42 @@ fn a_server_is_believed_if_its_certificate_is() {
             assert!(message.contains("SSL_CERT_FILE"), "{host}: {message}");
         }
     }
+    // From the directory that the user is in.
+    place.variables = vec![("SSL_CERT_FILE", "authority.pem".to_owned())];
+    let url = format!("https://localhost:{port}/app.img#sha256={root}");
+    let mut read = place.brisk(&["cat", &url, "data/2"]);
+    let read = read.current_dir(place.path("")).output();
+    assert!(read.expect("brisk is built").stdout == contents("data/2"));
+}
+
+/// What a fetcher has of an earlier program would count for a later one, and a confined one would get its network.
+#[test]
+fn a_fetcher_is_for_programs_with_the_same_network() {
+    let (place, _server, url) = published();
+    let confined = |name: &str| {
+        let brisk = place.brisk(&["cat", &url, name]);
+        let mut command = Command::new("unshare");
+        command.arg("--net").arg(brisk.get_program());
+        command.args(brisk.get_args());
+        for (name, value) in brisk.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let output = command.output().expect("it is installed");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let unreachable = "Network is unreachable";
+    let message = confined("data/1");
+    assert!(message.contains(unreachable), "{message}");
+    let read = place.done(&["cat", &url, "data/1", "--background", "never"]);
+    assert!(read == contents("data/1"));
+    let mnt = mounted(&place, &url);
+    let message = confined("data/2");
+    assert!(message.contains("another network"), "{message}");
+    assert!(fs::read(mnt.join("data/3")).expect("it arrives") == contents("data/3"));
 }
 
 #[test]
