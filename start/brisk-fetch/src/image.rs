@@ -432,12 +432,7 @@ impl Image {
         let wait = Duration::from_secs(self.options.borrow().wait);
         let last = self.progress.get().max(since);
         let problem = self.problem.borrow();
-        (last.elapsed() >= wait).then(|| {
-            let why = problem
-                .as_deref()
-                .unwrap_or("the server sends nothing, or too slowly");
-            format!("nothing has come for {} s: {why}", wait.as_secs())
-        })
+        (last.elapsed() >= wait).then(|| nothing_for(wait, problem.as_deref()))
     }
 
     /// Who waits is to see that the server is back before the wait is over.
@@ -977,6 +972,12 @@ pub enum Fault {
     /// Another one may bring it, after this time if the server says one.
     Later(String, Option<Duration>),
     Never(String),
+}
+
+/// Why nothing comes any more. `why`: what is known of that.
+pub fn nothing_for(wait: Duration, why: Option<&str>) -> String {
+    let why = why.unwrap_or("the server sends nothing, or too slowly");
+    format!("nothing has come for {} s: {why}", wait.as_secs())
 }
 
 fn sha256_of(file: &File, len: u64) -> io::Result<String> {

@@ -22,11 +22,11 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::task::{LocalSet, spawn_local};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::answer::{Judged, judge, total_len, validator_of};
 use crate::confine::confine;
-use crate::image::{Image, Line};
+use crate::image::{Image, Line, nothing_for};
 use crate::log::say;
 use crate::origin::{Document, Manifested, Origin, Part, reasons};
 use crate::refusal::Refusal;
@@ -268,10 +268,11 @@ impl Server {
 
     async fn serve(self: &Rc<Self>, ask: Ask) -> Result<Served, Refusal> {
         match ask {
-            Ask::Resolve { url, refresh } => self
-                .resolve(&parse_url(&url)?, refresh)
-                .await
-                .map(|found| Served::Told(Tell::Resolved(found))),
+            Ask::Resolve { url, refresh, wait } => {
+                let url = parse_url(&url)?;
+                let found = within(wait, self.resolve(&url, refresh)).await?;
+                Ok(Served::Told(Tell::Resolved(found)))
+            }
             Ask::Open {
                 url,
                 resolved,
@@ -467,7 +468,10 @@ impl Server {
                         about.len = entry.about.len;
                         (entry.key, None)
                     }
-                    None => self.probe(url, root.as_deref(), &mut about).await?,
+                    None => {
+                        let probe = self.probe(url, root.as_deref(), &mut about);
+                        within(options.wait, probe).await?
+                    }
                 }
             }
         };
@@ -654,6 +658,16 @@ impl Server {
             None => self.image(key, &url, entry.about.blob, &entry.about.options),
         }
     }
+}
+
+/// What a server is asked before anything is known of an image, for at most so many seconds.
+async fn within<T>(
+    wait: u64,
+    asked: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    let wait = Duration::from_secs(wait);
+    let answered = timeout(wait, asked).await;
+    answered.unwrap_or_else(|_| Err(nothing_for(wait, None).into()))
 }
 
 /// The last bytes of a file, and the answer in which they follow.

@@ -18,10 +18,11 @@ use crate::cache::RemoteCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::login::{Login, log_in, log_in_first};
 use crate::protocol::{
-    Ask, Cosigned, MOST_LINE, OpenOptions, Opened, Resolved, Tell, parse_line, write_line,
+    Ask, Cosigned, MOST_LINE, OpenOptions, Opened, Resolved, Tell, WAIT, parse_line, write_line,
 };
 use crate::remote_url::RemoteUrl;
 use crate::surroundings::{Surroundings, certificates};
+use crate::waiting_image::LONG;
 
 /// The name of the socket in the cache.
 pub const SOCKET: &str = "fetch.sock";
@@ -45,6 +46,9 @@ pub struct FetcherPlace {
     /// What to start if none runs.
     program: PathBuf,
     login: Login,
+    /// Seconds.
+    wait: u64,
+    on_wait: fn(),
 }
 
 /// A connection to the fetcher.
@@ -69,6 +73,18 @@ impl FetcherPlace {
             cache,
             program: program.to_owned(),
             login: |_| Ok(None),
+            wait: WAIT,
+            on_wait: || {},
+        }
+    }
+
+    /// Waits at most so many seconds for what a server says of a name. `on_wait` is called when it has waited for one.
+    #[must_use]
+    pub fn wait(self, wait: u64, on_wait: fn()) -> Self {
+        Self {
+            wait,
+            on_wait,
+            ..self
         }
     }
 
@@ -260,8 +276,12 @@ impl Fetcher {
     ///
     /// `Server`.
     pub fn resolve(&mut self, url: &RemoteUrl, refresh: bool) -> Result<Resolved> {
-        let url = url.asked().to_owned();
-        match self.ask(&Ask::Resolve { url, refresh }, ANSWER)? {
+        let ask = Ask::Resolve {
+            url: url.asked().to_owned(),
+            refresh,
+            wait: self.place.wait,
+        };
+        match self.ask(&ask, self.answer())? {
             Tell::Resolved(resolved) => Ok(resolved),
             other => Err(unexpected(&other)),
         }
@@ -312,7 +332,7 @@ impl Fetcher {
             options: options.clone(),
             anew,
         };
-        match self.ask(&ask, ANSWER)? {
+        match self.ask(&ask, self.answer())? {
             Tell::Opened(opened) => Ok(opened),
             other => Err(unexpected(&other)),
         }
@@ -337,6 +357,11 @@ impl Fetcher {
             Tell::Whole => Ok(()),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// How long an answer may take that the fetcher gives at the latest when the wait is over.
+    fn answer(&self) -> Duration {
+        ANSWER.max(Duration::from_secs(self.place.wait.saturating_mul(2)))
     }
 
     /// Sends a message that has no answer.
@@ -375,7 +400,7 @@ impl Fetcher {
             let mut all = first.iter().chain([ask]);
             let asked = all
                 .try_for_each(|ask| write_line(&mut self.out, ask))
-                .and_then(|()| self.lines.next(at_most));
+                .and_then(|()| self.next(at_most));
             match asked {
                 Ok(tell) => break tell,
                 Err(e) if tries == TRIES => return Err(Error::io("hear from brisk-fetch", e)),
@@ -393,6 +418,15 @@ impl Fetcher {
                 "brisk-fetch does not answer",
             )),
         }
+    }
+
+    /// The next message. None if there is none for so long.
+    fn next(&mut self, at_most: Duration) -> io::Result<Option<Tell>> {
+        if let Some(tell) = self.lines.next(LONG.min(at_most))? {
+            return Ok(Some(tell));
+        }
+        (self.place.on_wait)();
+        self.lines.next(at_most.saturating_sub(LONG))
     }
 
     pub(crate) fn into_parts(self) -> (UnixStream, Lines) {

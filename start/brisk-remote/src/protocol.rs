@@ -157,6 +157,8 @@ pub enum Ask {
         url: String,
         /// Whether an answer of the cache will not do.
         refresh: bool,
+        /// After so many seconds without an answer, it is given up.
+        wait: u64,
     },
     /// Let this image arrive.
     Open {

@@ -17,8 +17,8 @@ use crate::schedule::Class;
 /// How often a reader tries to reach a fetcher, in a row.
 const TRIES: u32 = 5;
 
-/// How long a read waits before `on_wait` is called.
-const LONG: Duration = Duration::from_secs(1);
+/// How long a program waits before it is told.
+pub(crate) const LONG: Duration = Duration::from_secs(1);
 
 /// An image that arrives. A read of bytes that are absent asks the fetcher for them, and waits.
 ///

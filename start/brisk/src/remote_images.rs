@@ -168,6 +168,12 @@ impl RemoteArgs {
         Ok(())
     }
 
+    /// The user's fetcher, which waits for servers as long as the user says.
+    fn place(&self) -> anyhow::Result<FetcherPlace> {
+        let wait = self.options(None, None).wait;
+        Ok(place()?.wait(wait, tell_wait))
+    }
+
     /// Opens the image of the URL `name`. `trusted`: the keys of which one must have signed it. This starts no thread.
     ///
     /// # Errors
@@ -181,7 +187,7 @@ impl RemoteArgs {
         background: Option<Background>,
     ) -> anyhow::Result<OpenedRemote> {
         let url = self.chosen(RemoteUrl::of_user(name)?)?;
-        let place = place()?;
+        let place = self.place()?;
         let cache = place.cache();
         let mut anew = false;
         let (entry, (image, source)) = loop {
@@ -279,7 +285,7 @@ impl RemoteArgs {
     ) -> anyhow::Result<RemoteHot> {
         // Without a key nothing is asked for.
         keys.check_any(&shown(url.as_str()))?;
-        let place = place()?;
+        let place = self.place()?;
         let known = place.cache().known(url)?;
         let is_whole = |entry: &Entry| entry.about.is_complete;
         let not_here = "the image is here, and the pack is not";
@@ -317,7 +323,7 @@ impl RemoteArgs {
     }
 
     fn open_list(&self, url: &RemoteUrl, why: String, asks: bool) -> anyhow::Result<RemoteHot> {
-        let place = place()?;
+        let place = self.place()?;
         let any = Self {
             insecure: true,
             is_list: true,
@@ -664,7 +670,7 @@ fn ask_beside(url: &RemoteUrl, place: &FetcherPlace) {
     }
 }
 
-/// A read has waited for a second.
+/// Somebody has waited for a second.
 fn tell_wait() {
     if stderr().is_terminal() {
         say("waiting for the network …");

@@ -45,6 +45,8 @@ pub enum Manner {
     Down,
     /// Hangs up at once, whatever is asked for.
     Gone,
+    /// Says nothing, whatever is asked for, until the manner changes.
+    Mute,
 }
 
 /// What a server was asked for.
@@ -254,6 +256,9 @@ impl Shared {
         if self.state.lock().expect("alive").manner == Manner::Gone {
             return Err(std::io::ErrorKind::ConnectionReset.into());
         }
+        let state = self.state.lock().expect("alive");
+        let is_mute = |state: &mut State| state.manner == Manner::Mute;
+        drop(self.changed.wait_while(state, is_mute).expect("alive"));
         if let Some(rest) = path.strip_prefix("/moved/") {
             let to = self.state.lock().expect("alive").moved.clone();
             return write!(
@@ -296,7 +301,7 @@ impl Shared {
             end - 1
         );
         match manner {
-            Manner::Down | Manner::Gone => {
+            Manner::Down | Manner::Gone | Manner::Mute => {
                 return Err(std::io::ErrorKind::ConnectionReset.into());
             }
             Manner::Status(status, after) => {

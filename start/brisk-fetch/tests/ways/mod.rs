@@ -3,7 +3,8 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -46,6 +47,40 @@ fn a_server_is_believed_if_its_certificate_is() {
     let mut read = place.brisk(&["cat", &url, "data/2"]);
     let read = read.current_dir(place.path("")).output();
     assert!(read.expect("brisk is built").stdout == contents("data/2"));
+}
+
+#[test]
+fn the_wait_holds_before_anything_is_known_of_an_image() {
+    let (place, server, url) = published();
+    let said = "nothing has come for 2 s";
+    server.behave(Manner::Mute);
+    // On a terminal.
+    let mut brisk = place.brisk(&["ls", &url, "--wait", "2s"]);
+    let line = format!(
+        "{} ls '{url}' --wait 2s",
+        text(Path::new(brisk.get_program()))
+    );
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]);
+    for (name, value) in brisk.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let shown = command.stdin(Stdio::null()).output().expect("installed");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("waiting for the network"), "{shown}");
+    assert!(shown.contains(said), "{shown}");
+    let output = brisk.output().expect("brisk is built");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains(said), "{message}");
+
+    // Nothing is beside the image, and its end does not come.
+    fs::remove_file(place.path("www/app.img.remote")).expect("published");
+    server.behave(Manner::Silent);
+    let message = place.fails(&["ls", &server.url("app.img"), "--wait", "2s"]);
+    assert!(message.contains(said), "{message}");
 }
 
 /// What a fetcher has of an earlier program would count for a later one, and a confined one would get its network.
