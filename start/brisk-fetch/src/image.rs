@@ -77,6 +77,8 @@ pub struct Image {
     presence: Presence,
     options: RefCell<OpenOptions>,
     schedule: RefCell<Schedule>,
+    /// Connections about it.
+    readers: Cell<usize>,
     /// When there was progress last, or the first bytes were wanted.
     progress: Cell<Instant>,
     pace: RefCell<Pace>,
@@ -152,6 +154,7 @@ impl Image {
             presence,
             options: RefCell::new(options),
             schedule: RefCell::default(),
+            readers: Cell::new(0),
             progress: Cell::new(now),
             pace: RefCell::new(Pace::new(now)),
             waited: Cell::new(now),
@@ -485,9 +488,25 @@ impl Image {
         Ok(())
     }
 
-    /// Whether a request is under way or about to be sent, or the whole is compared.
+    /// A program reads it from now on.
+    pub fn enter(&self) {
+        self.readers.update(|readers| readers + 1);
+    }
+
+    /// A program does not read it any more. If it was the last one, nobody waits for anything.
+    pub fn leave(&self) {
+        self.readers.update(|readers| readers.saturating_sub(1));
+        if self.readers.get() == 0 {
+            self.schedule.borrow_mut().drop_misses();
+        }
+    }
+
+    /// Whether this brings something though nobody may read it, or the whole is compared. A request to a server that sends nothing for
+    /// as long as a reader would wait brings nothing.
     pub fn is_at_work(&self) -> bool {
-        self.schedule.borrow().is_busy() || matches!(*self.check.borrow(), Check::Running)
+        let wait = Duration::from_secs(self.options.borrow().wait) + self.held_back();
+        let comes = self.schedule.borrow().is_busy() && self.progress.get().elapsed() < wait;
+        comes || matches!(*self.check.borrow(), Check::Running)
     }
 
     /// Writes what is known of the image. What cannot be written is said in the log.
@@ -765,6 +784,19 @@ impl Image {
         }
     }
 
+    /// How long what nobody waits for is held back by the limit.
+    fn held_back(&self) -> Duration {
+        let Some(rate) = self.options.borrow().limit_rate.filter(|rate| *rate > 0) else {
+            return Duration::ZERO;
+        };
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a rate needs no more than 52 bits"
+        )]
+        let rate = rate as f64;
+        Duration::from_secs_f64((-self.allowance.get().0).max(0.0) / rate)
+    }
+
     async fn receive(
         &self,
         id: u64,
@@ -1035,6 +1067,52 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
+
+    /// Its only reader was ended while it waited.
+    #[test]
+    fn what_nobody_waits_for_and_a_silent_server_keep_no_fetcher() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cache = RemoteCache::at(&dir.path().join("remote")).expect("room");
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = silent.local_addr().expect("an address");
+        let about = About {
+            url: format!("http://{address}/app.img"),
+            len: 3 * UNIT,
+            ..About::default()
+        };
+        let entry = cache.make("a", &about).expect("room");
+        let url = RemoteUrl::parse(&about.url).expect("a URL");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let fetch = async {
+            let origin = Rc::new(Origin::new(&dir.path().join("http")).expect("room"));
+            let options = OpenOptions {
+                background: Background::Never,
+                ..OpenOptions::default()
+            };
+            let image =
+                Image::open(entry, url, None, origin, Rc::default(), options).expect("made");
+            image.enter();
+            image.want(Class::Miss, 0..UNIT);
+            while !image.schedule.borrow().is_busy() {
+                tokio::task::yield_now().await;
+            }
+            image.leave();
+            assert!(!image.schedule.borrow().is_missed(&(0..UNIT)));
+            assert!(image.is_at_work());
+            // So long there was no progress.
+            image.options.borrow_mut().wait = 0;
+            assert!(image.schedule.borrow().is_busy());
+            assert!(!image.is_at_work());
+            // Unless the user wants it to come slowly.
+            image.options.borrow_mut().limit_rate = Some(1);
+            image.allowance.set((-1000.0, Instant::now()));
+            assert!(image.is_at_work());
+        };
+        LocalSet::new().block_on(&runtime, fetch);
+    }
 
     /// All has arrived, and the disk has lost a part of it.
     #[test]

@@ -185,6 +185,7 @@ impl Server {
         *self.connections.borrow_mut() -= 1;
         *self.used.borrow_mut() = Instant::now();
         if let Some(image) = image {
+            image.leave();
             image.save();
         }
         result
@@ -243,7 +244,10 @@ impl Server {
                             Ok(Served::Told(tell)) => send(&mut write, &tell).await?,
                             Ok(Served::Image(found, opened)) => {
                                 news = Some(found.news());
-                                *image = Some(found);
+                                found.enter();
+                                if let Some(earlier) = image.replace(found) {
+                                    earlier.leave();
+                                }
                                 if let Some(opened) = opened {
                                     send(&mut write, &Tell::Opened(opened)).await?;
                                 }
