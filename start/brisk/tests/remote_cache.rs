@@ -107,15 +107,15 @@ fn images_are_listed_with_what_is_here_of_them() {
     let lines: Vec<_> = list.lines().collect();
     let whole: [(&str, &str); 3] = [
         (
-            "lazy.img       25 %    1.00 MiB  used ",
+            "https://a.example/lazy.img             25 %    1.00 MiB  used ",
             " ago, vouched for by a root hash that a URL named or a trusted key has signed",
         ),
         (
-            "whole.img  complete    1.00 MiB  used ",
+            "https://a.example/x/whole.img?v=1  complete    1.00 MiB  used ",
             " ago, vouched for by the server, by https",
         ),
         (
-            "old.img         0 %    1.00 MiB  used ",
+            "http://b.example/old.img                0 %    1.00 MiB  used ",
             " ago, vouched for by nobody: it came by plain http",
         ),
     ];
@@ -251,7 +251,8 @@ fn gc_removes_the_oldest_and_what_is_pinned_or_in_use_stays() {
     drop(in_use);
     // A tenth of any disk is more than this.
     assert_eq!(stage.stdout("remote gc"), "");
-    assert_eq!(stage.names(), ["lazy.img", "old.img"]);
+    let left = ["https://a.example/lazy.img", "http://b.example/old.img"];
+    assert_eq!(stage.names(), left);
     assert_eq!(
         stage
             .brisk("remote forget https://a.example/lazy.img")
@@ -265,6 +266,31 @@ fn gc_removes_the_oldest_and_what_is_pinned_or_in_use_stays() {
     // Its name is still known, and leads nowhere.
     let gone = stage.brisk("remote status http://b.example/old.img");
     assert_eq!(gone.code, 2, "{gone:?}");
+}
+
+#[test]
+fn what_is_listed_names_one_image() {
+    let stage = Stage::new();
+    let (url, root) = ("https://a.example/lazy.img", "ef".repeat(32));
+    let of_root = About {
+        root: Some(root.clone()),
+        is_vouched: true,
+        ..about(url, 4000)
+    };
+    stage.cache.make(&key_of_root(&root), &of_root).unwrap();
+    stage.cache.make("url-3", &about(url, 3500)).unwrap();
+    let names = stage.names();
+    let expected = [&format!("{url}#sha256={root}"), "url-3", url];
+    assert_eq!(names[..3], expected);
+    for name in names {
+        let json = stage.stdout(&format!("remote status {name} --json"));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let key = json["key"].as_str().unwrap();
+        assert_eq!(
+            stage.stdout(&format!("remote status {name}")),
+            stage.stdout(&format!("remote status {key}"))
+        );
+    }
 }
 
 #[test]

@@ -112,7 +112,7 @@ struct GcArgs {
 pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let cache = RemoteCache::of_user()?;
     match &args.action {
-        Action::List(args) => list(&cache.entries()?, args.json),
+        Action::List(args) => list(&cache, args.json),
         Action::Status(args) => status(&args.named.find(&cache)?, args.json),
         Action::Fetch(args) => fetch(args),
         Action::Pin(args) => pin(args.find(&cache)?, true),
@@ -253,11 +253,18 @@ fn name(entry: &Entry) -> String {
     }
 }
 
-/// The name, and which image of several was asked for.
-fn listed(entry: &Entry) -> String {
-    let choice = entry.about.url.split_once('#').map(|(_, choice)| choice);
-    let choice = choice.map(|choice| format!("#{choice}"));
-    name(entry) + &choice.unwrap_or_default()
+/// What the other verbs find it by: its URL, with its root hash if the URL alone leads elsewhere, or else its key.
+fn listed(cache: &RemoteCache, entry: &Entry) -> String {
+    let url = &entry.about.url;
+    let pinned = |root| format!("{url}#sha256={root}");
+    let names = [Some(url.clone()), entry.about.root.as_ref().map(pinned)];
+    let leads_here = |name: &String| {
+        let url = RemoteUrl::parse(name).ok();
+        let found = url.and_then(|url| cache.known(&url).ok()?);
+        found.is_some_and(|found| found.key == entry.key)
+    };
+    let name = names.into_iter().flatten().find(leads_here);
+    name.unwrap_or_else(|| entry.key.clone())
 }
 
 /// When it was last opened.
@@ -277,14 +284,13 @@ fn state(entry: &Entry, present: u64) -> String {
     }
 }
 
-fn list(entries: &[Entry], json: bool) -> anyhow::Result<Answer> {
+fn list(cache: &RemoteCache, json: bool) -> anyhow::Result<Answer> {
+    let entries = cache.entries()?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let width = entries
-        .iter()
-        .map(|entry| listed(entry).chars().count())
-        .max();
+    let names: Vec<_> = entries.iter().map(|entry| listed(cache, entry)).collect();
+    let width = names.iter().map(|name| name.chars().count()).max();
     let width = width.unwrap_or(0);
-    for entry in entries {
+    for (entry, name) in entries.iter().zip(&names) {
         if json {
             serde_json::to_writer(&mut out, &EntryJson::of(entry)?)?;
             writeln!(out)?;
@@ -296,8 +302,7 @@ fn list(entries: &[Entry], json: bool) -> anyhow::Result<Answer> {
             ""
         };
         let line = format!(
-            "{:<width$}  {:>8}  {:>10}  used {} ago{pinned}, vouched for by {}",
-            listed(entry),
+            "{name:<width$}  {:>8}  {:>10}  used {} ago{pinned}, vouched for by {}",
             state(entry, entry.present()?),
             BinaryBytes(entry.about.len).to_string(),
             // A clock that was put back can make it a moment to come.
