@@ -520,13 +520,6 @@ impl Image {
         // An entry that somebody has removed must not come back, and one that was made anew is another image's.
         let entry = self.entry.borrow();
         if self.is_of(&entry) && (entry.map_path().exists() || entry.about.is_complete) {
-            let mut entry = entry.clone();
-            // Others may have changed this.
-            if let Ok(Some(text)) = std::fs::read(entry.path.join("about")).map(Some)
-                && let Ok(about) = brisk_remote::parse_line::<About>(&text)
-            {
-                entry.about.is_pinned = about.is_pinned;
-            }
             entry.save()?;
         }
         Ok(())

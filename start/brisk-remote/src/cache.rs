@@ -12,6 +12,7 @@
 //! remote/images/KEY/remote, remote.minisig, manifest, index   what its publisher says of it
 //! remote/images/KEY/cosign what cosign has signed of the manifest, if that was asked for (JSON)
 //! remote/images/KEY/compared   there if a start has compared its hash tree with its root hash: it is the image that was named
+//! remote/images/KEY/pinned there if it stays until the user lets it go
 //! remote/images/KEY/pack   the digest of the manifest of a hot pack for it, in its registry
 //! remote/images/.KEY       what is being removed
 //! ```
@@ -93,8 +94,6 @@ pub struct About {
     /// When the server was last asked whether it has a newer image under this name, in seconds since 1970.
     #[serde(default)]
     pub asked: u64,
-    /// Whether it stays until the user lets it go.
-    pub is_pinned: bool,
     /// When it was last opened, in seconds since 1970.
     pub used: u64,
     /// The boot of the system in which the last bytes arrived.
@@ -350,12 +349,11 @@ impl RemoteCache {
     /// `Io`.
     pub fn make_anew(&self, earlier: &Entry, about: &About) -> Result<Entry> {
         let failed = |e: io::Error| Error::io(format!("remove {}", earlier.path.display()), e);
+        let is_pinned = earlier.is_pinned();
         self.take_away(&earlier.key).map_err(failed)?;
-        let about = About {
-            is_pinned: earlier.about.is_pinned,
-            ..about.clone()
-        };
-        self.make(&earlier.key, &about)
+        let entry = self.make(&earlier.key, about)?;
+        entry.set_pinned(is_pinned)?;
+        Ok(entry)
     }
 
     /// Removes an entry that nobody uses. False if somebody does.
@@ -416,7 +414,7 @@ impl RemoteCache {
         while sum > most
             && let Some(entry) = entries.pop()
         {
-            if entry.about.is_pinned {
+            if entry.is_pinned() {
                 continue;
             }
             let stored = entry.stored();
@@ -509,6 +507,29 @@ impl Entry {
     /// `Io`.
     pub fn note_pack(&self, digest: &str) -> Result<()> {
         write_whole(&self.path.join("pack"), digest.as_bytes())
+    }
+
+    /// Whether it stays until the user lets it go.
+    pub fn is_pinned(&self) -> bool {
+        self.path.join("pinned").exists()
+    }
+
+    /// Keeps it until the user lets it go, or lets it go.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn set_pinned(&self, is_pinned: bool) -> Result<()> {
+        let path = self.path.join("pinned");
+        if is_pinned {
+            return write_whole(&path, b"");
+        }
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io(format!("remove {}", path.display()), e))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Remembers that its hash tree was compared with its root hash.
@@ -731,10 +752,11 @@ mod tests {
     fn what_is_pinned_or_in_use_stays_and_the_oldest_goes_first() {
         let (_dir, cache) = cache();
         for (key, used) in [("a", 4), ("b", 1), ("c", 2), ("d", 3)] {
-            let mut entry = cache.make(key, &about(key, used)).expect("room");
+            let entry = cache.make(key, &about(key, used)).expect("room");
             let image = open_own(&entry.image_path(), false).expect("made");
             std::os::unix::fs::FileExt::write_all_at(&image, &[1; 1 << 20], 0).expect("room");
-            entry.about.is_pinned = key == "b";
+            entry.set_pinned(key == "b").expect("room");
+            // The fetcher writes what it knew before.
             entry.save().expect("room");
         }
         let used = cache
@@ -743,7 +765,9 @@ mod tests {
             .expect("there")
             .open_image()
             .expect("there");
-        let removed = cache.shrink(3 << 20).expect("removed");
+        let pinned = cache.entry("b").expect("sound").expect("there");
+        cache.make_anew(&pinned, &about("b", 1)).expect("room");
+        let removed = cache.shrink(2 << 20).expect("removed");
         let keys: Vec<_> = removed.iter().map(|entry| &*entry.key).collect();
         assert_eq!(keys, ["d"]);
         drop(used);

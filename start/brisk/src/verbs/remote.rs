@@ -115,8 +115,8 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         Action::List(args) => list(&cache, args.json),
         Action::Status(args) => status(&args.named.find(&cache)?, args.json),
         Action::Fetch(args) => fetch(args),
-        Action::Pin(args) => pin(args.find(&cache)?, true),
-        Action::Unpin(args) => pin(args.find(&cache)?, false),
+        Action::Pin(args) => pin(&args.find(&cache)?, true),
+        Action::Unpin(args) => pin(&args.find(&cache)?, false),
         Action::Gc(args) => gc(&cache, args),
         Action::Forget(args) => forget(&cache, &args.find(&cache)?),
     }
@@ -296,11 +296,7 @@ fn list(cache: &RemoteCache, json: bool) -> anyhow::Result<Answer> {
             writeln!(out)?;
             continue;
         }
-        let pinned = if entry.about.is_pinned {
-            ", pinned"
-        } else {
-            ""
-        };
+        let pinned = if entry.is_pinned() { ", pinned" } else { "" };
         let line = format!(
             "{name:<width$}  {:>8}  {:>10}  used {} ago{pinned}, vouched for by {}",
             state(entry, entry.present()?),
@@ -382,7 +378,7 @@ fn status(entry: &Entry, json: bool) -> anyhow::Result<Answer> {
             seconds(counts.waited_ms)
         ),
     )?;
-    fields.add("pinned", if about.is_pinned { "yes" } else { "no" })?;
+    fields.add("pinned", if entry.is_pinned() { "yes" } else { "no" })?;
     fields.add("used", moment(used(entry))?)?;
     if !about.boot.is_empty() {
         fields.add("written", format_args!("last in the boot {}", about.boot))?;
@@ -403,9 +399,8 @@ fn seconds(ms: u64) -> String {
     format!("{:.1} s", Duration::from_millis(ms).as_secs_f64())
 }
 
-fn pin(mut entry: Entry, is_pinned: bool) -> anyhow::Result<Answer> {
-    entry.about.is_pinned = is_pinned;
-    entry.save()?;
+fn pin(entry: &Entry, is_pinned: bool) -> anyhow::Result<Answer> {
+    entry.set_pinned(is_pinned)?;
     let what = match is_pinned {
         true => "stays until it is unpinned or forgotten",
         false => "may be removed by gc again",
@@ -579,7 +574,7 @@ impl<'a> EntryJson<'a> {
             url: &about.url,
             name: name(entry),
             is_complete: about.is_complete,
-            is_pinned: about.is_pinned,
+            is_pinned: entry.is_pinned(),
             vouched_by: vouched(entry).0,
             variant: variant(entry)?,
             root_hash: about.root.as_deref(),
