@@ -63,6 +63,9 @@ pub struct Entry {
     pub key: String,
     /// What is known of it.
     pub about: About,
+    /// Whether files of it are gone, or damaged, or of another version of brisk. Then nothing is known of it, and only removing it is
+    /// of use.
+    pub is_damaged: bool,
 }
 
 /// What is known of an entry.
@@ -168,25 +171,38 @@ impl RemoteCache {
         &self.fd
     }
 
-    /// The entry with this key. None if there is none.
+    /// The entry with this key. None if there is none, or one that is damaged.
     ///
     /// # Errors
     ///
-    /// `Io`, and `Format` if another version of brisk has written it.
+    /// `Io`.
     pub fn entry(&self, key: &str) -> Result<Option<Entry>> {
-        if !is_key(key) {
+        let found = self.any_entry(key)?;
+        Ok(found.filter(|found| !found.is_damaged))
+    }
+
+    /// The entry with this key, also one that is damaged. None if there is none.
+    ///
+    /// # Errors
+    ///
+    /// `Io`.
+    pub fn any_entry(&self, key: &str) -> Result<Option<Entry>> {
+        let path = self.path.join("images").join(key);
+        if !is_key(key) || !path.is_dir() {
             return Ok(None);
         }
-        let path = self.path.join("images").join(key);
         let about: Option<About> = read_json(&path.join("about"))?;
-        Ok(about.map(|about| Entry {
+        let is_there = fs::symlink_metadata(path.join("image")).is_ok();
+        let about = about.filter(|_| is_there);
+        Ok(Some(Entry {
             path,
             key: key.to_owned(),
-            about,
+            is_damaged: about.is_none(),
+            about: about.unwrap_or_default(),
         }))
     }
 
-    /// All entries, those used last first. What cannot be read is left out.
+    /// All entries, those used last first, and at last those that are damaged.
     ///
     /// # Errors
     ///
@@ -194,7 +210,7 @@ impl RemoteCache {
     pub fn entries(&self) -> Result<Vec<Entry>> {
         let names = self.listed()?.into_iter();
         let mut entries: Vec<_> = names
-            .filter_map(|name| self.entry(&name).ok().flatten())
+            .filter_map(|name| self.any_entry(&name).ok().flatten())
             .collect();
         entries.sort_by(|a, b| {
             b.about
@@ -336,6 +352,7 @@ impl RemoteCache {
             path,
             key: key.to_owned(),
             about: about.clone(),
+            is_damaged: false,
         };
         entry.save()?;
         Ok(entry)
@@ -668,18 +685,12 @@ fn read_small(path: &Path) -> Result<Option<String>> {
     Ok(Some(text))
 }
 
+/// None if there is no such file, or if it is damaged or of another version of brisk.
 fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>> {
     let Some(text) = read_small(path)? else {
         return Ok(None);
     };
-    let read = serde_json::from_str(&text).map_err(|e| {
-        let path = path.display();
-        Error::new(
-            ErrorKind::Format,
-            format!("{path}: {e}; another version of brisk may have written it: remove it"),
-        )
-    });
-    read.map(Some)
+    Ok(serde_json::from_str(&text).ok())
 }
 
 fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
@@ -798,6 +809,30 @@ mod tests {
         fs::create_dir(cache.path.join("images/.b")).expect("room");
         assert_eq!(cache.shrink(1 << 20).expect("nothing to do").len(), 0);
         assert_eq!(cache.listed().expect("a list"), ["a"]);
+    }
+
+    #[test]
+    fn what_is_damaged_is_listed_and_removed_and_stands_in_no_way() {
+        let (_dir, cache) = cache();
+        let url = RemoteUrl::parse("https://host/app.img").expect("a URL");
+        for (damaged, file) in [("a", "about"), ("b", "image"), ("c", "about")] {
+            let entry = cache.make(damaged, &about("a", 1)).expect("room");
+            match damaged {
+                "a" => fs::write(entry.path.join(file), "{").expect("room"),
+                _ => fs::remove_file(entry.path.join(file)).expect("ours"),
+            }
+            cache.remember(&url, damaged, None).expect("room");
+            assert!(cache.known(&url).expect("no fault").is_none());
+            assert!(cache.entries().expect("a list")[0].is_damaged);
+            let entry = cache.make(damaged, &about("a", 1)).expect("made anew");
+            assert!(!cache.entries().expect("a list")[0].is_damaged);
+            fs::write(entry.path.join("about"), "{").expect("room");
+            let entry = cache.any_entry(damaged).expect("no fault").expect("there");
+            assert!(cache.remove(&entry).expect("nobody uses it"));
+        }
+        fs::write(cache.path.join("names").join(url.digest()), "{").expect("room");
+        assert!(cache.known(&url).expect("no fault").is_none());
+        assert_eq!(cache.largest_serial(&url).expect("no fault"), 0);
     }
 
     #[test]

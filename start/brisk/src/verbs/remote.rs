@@ -126,7 +126,7 @@ impl NamedArgs {
     fn find(&self, cache: &RemoteCache) -> anyhow::Result<Entry> {
         let found = match RemoteUrl::is_url(OsStr::new(&self.image)) {
             true => cache.known(&RemoteUrl::of_user(&self.image)?)?,
-            false => cache.entry(&self.image)?,
+            false => cache.any_entry(&self.image)?,
         };
         found.with_context(|| {
             format!(
@@ -216,6 +216,9 @@ pub fn fetch_image(
 /// Who vouches for an image, as a word and for people.
 fn vouched(entry: &Entry) -> (&'static str, &'static str) {
     let about = &entry.about;
+    if entry.is_damaged {
+        return ("nothing", "nobody; brisk remote forget removes it");
+    }
     let url = RemoteUrl::parse(&about.url).ok();
     // What is not known is not vouched for.
     let is_exposed = url.as_ref().is_none_or(RemoteUrl::is_exposed);
@@ -267,6 +270,14 @@ fn listed(cache: &RemoteCache, entry: &Entry) -> String {
     name.unwrap_or_else(|| entry.key.clone())
 }
 
+/// Its URL, or its key if that is all that is known of it.
+fn said(entry: &Entry) -> &str {
+    match entry.is_damaged {
+        true => &entry.key,
+        false => &entry.about.url,
+    }
+}
+
 /// When it was last opened.
 fn used(entry: &Entry) -> SystemTime {
     let used = UNIX_EPOCH.checked_add(Duration::from_secs(entry.about.used));
@@ -275,6 +286,7 @@ fn used(entry: &Entry) -> SystemTime {
 
 fn state(entry: &Entry, present: u64) -> String {
     match entry.about.is_complete {
+        _ if entry.is_damaged => "damaged".to_owned(),
         true => "complete".to_owned(),
         // Rounded down: what lacks a page is not all.
         false => format!(
@@ -323,8 +335,11 @@ fn status(entry: &Entry, json: bool) -> anyhow::Result<Answer> {
     let (about, counts, present) = (&entry.about, entry.about.counts, entry.present()?);
     let mut out = BufWriter::new(io::stdout().lock());
     let mut fields = Fields::new(&mut out, 12);
-    fields.line(&about.url)?;
+    fields.line(said(entry))?;
     match about.is_complete {
+        _ if entry.is_damaged => {
+            fields.add("state", "damaged, so a start fetches it anew")?;
+        }
         true => fields.add(
             "state",
             format_args!("complete: all {} are here", BinaryBytes(about.len)),
@@ -405,7 +420,7 @@ fn pin(entry: &Entry, is_pinned: bool) -> anyhow::Result<Answer> {
         true => "stays until it is unpinned or forgotten",
         false => "may be removed by gc again",
     };
-    say(&format!("{}: {what}", shown(&entry.about.url)));
+    say(&format!("{}: {what}", shown(said(entry))));
     Ok(Answer::Yes)
 }
 
@@ -461,7 +476,7 @@ fn tenth_of_disk(cache: &RemoteCache) -> anyhow::Result<u64> {
 }
 
 fn forget(cache: &RemoteCache, entry: &Entry) -> anyhow::Result<Answer> {
-    let url = shown(&entry.about.url);
+    let url = shown(said(entry));
     match cache.remove(entry)? {
         true => {
             say(&format!("{url}: forgotten"));
@@ -483,6 +498,8 @@ pub struct EntryJson<'a> {
     /// Name of its directory in `$XDG_CACHE_HOME/brisk/remote/images`.
     key: &'a str,
     /// Where it comes from.
+    ///
+    /// Empty if its files are damaged.
     url: &'a str,
     /// The last part of the path of the URL.
     name: String,
@@ -559,7 +576,7 @@ impl RemovedJson {
     fn of(entry: &Entry) -> Self {
         Self {
             key: entry.key.clone(),
-            url: entry.about.url.clone(),
+            url: said(entry).to_owned(),
             stored_bytes: entry.stored(),
         }
     }
