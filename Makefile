@@ -89,9 +89,10 @@ test: deps
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
 
 # Builds the wheel of the Python module without optimisation, and tests it by pytest, in a virtual environment of its own. The
-# program in it is the one that `make test` has built.
+# program in it is the one that `make test` has built, with the same features.
 PYTHON = target/tools/python
-python: deps $(PYTHON)/made target/debug/brisk-fetch
+python: deps $(PYTHON)/made
+	$(CARGO) build --workspace --locked $(EVERYTHING) --bin brisk-fetch
 	rm -rf target/python
 	$(call module,dev,target/python)
 	$(call add_programs,target/python,target/debug/brisk-fetch)
@@ -113,9 +114,6 @@ $(PYTHON)/made: start/brisk-python/tests/requirements.txt
 	python3 -m venv --clear $(PYTHON)
 	$(PYTHON)/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
-
-target/debug/brisk-fetch:
-	$(CARGO) build --locked -p brisk-fetch --bin brisk-fetch
 
 # Runs the public suite of cache tests, by its own runner, against brisk proxy, a private cache, nginx, Squid, Varnish and no
 # cache at all, and writes all verdicts to RESULT. Fails if brisk's verdicts are others than docs/conformance.md says. This
