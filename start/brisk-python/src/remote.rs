@@ -53,8 +53,8 @@ impl RemoteSource {
             ));
         };
         let cache = Arc::new(RemoteCache::of_user()?);
-        let place = FetcherPlace::new(Arc::clone(&cache), &fetcher)
-            .login(|server| Ok(netrc_login(server)));
+        let place =
+            FetcherPlace::new(Arc::clone(&cache), &fetcher).login(|server| Ok(netrc_login(server)));
         let known = cache.known(&url)?;
         let is_doubted = known.as_ref().is_some_and(|entry| entry.about.is_doubted);
         let entry = match known {
