@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use brisk_io::ByteSource;
 
-use crate::arriving::{Arriving, Window, may_renew};
+use crate::arriving::{Absent, Arriving, Window, may_renew};
 use crate::error::Result;
 use crate::fetcher::{Fetcher, FetcherPlace, Lines};
 use crate::protocol::{Ask, Tell};
@@ -37,7 +37,7 @@ struct State {
     out: Option<std::os::unix::net::UnixStream>,
     /// None while a thread reads from it, and while there is no connection.
     lines: Option<Lines>,
-    /// Each connection has another number.
+    /// With another number, whoever waits asks again: over another connection, or because bytes that had come were wrong.
     number: u64,
     /// How often in a row there was none.
     tries: u32,
@@ -199,10 +199,16 @@ impl ByteSource for WaitingImage {
         let end = offset
             .saturating_add(buf.len() as u64)
             .min(self.arriving.len());
-        if self.arriving.first_absent(&(offset..end))?.is_some() {
-            self.wait_for(offset..end, Class::Miss)?;
+        loop {
+            if self.arriving.first_absent(&(offset..end))?.is_some() {
+                self.wait_for(offset..end, Class::Miss)?;
+            }
+            match self.arriving.read_there(offset, buf) {
+                // Another read has found a part of it wrong meanwhile.
+                Err(e) if Absent::of(&e).is_some() => {}
+                read => return read,
+            }
         }
-        self.arriving.read_there(offset, buf)
     }
 
     fn read_again(&self, bytes: &Range<u64>) -> bool {
@@ -227,6 +233,9 @@ impl ByteSource for WaitingImage {
             .map(|out| crate::protocol::write_line(out, &renew));
         self.arriving.forget(&bytes);
         state.renewed.push(bytes);
+        // Others were told that their bytes are here, and wait for the part of them that is forgotten now.
+        state.number += 1;
+        self.changed.notify_all();
         matches!(sent, Some(Ok(())))
     }
 }
@@ -236,5 +245,70 @@ impl fmt::Debug for WaitingImage {
         f.debug_struct("WaitingImage")
             .field("arriving", &self.arriving)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+    use crate::cache::{About, RemoteCache, open_own};
+    use crate::fetcher::SOCKET;
+    use crate::presence::UNIT;
+    use crate::protocol::{parse_line, write_line};
+
+    /// Two reads share a unit. One was told that its bytes are here when the other one finds that unit wrong.
+    #[test]
+    fn all_who_wait_for_bytes_that_were_wrong_ask_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let cache = Arc::new(RemoteCache::at(&dir.path().join("remote")).expect("room"));
+        let about = About {
+            url: "http://127.0.0.1:1/app.img".into(),
+            len: 3 * UNIT,
+            ..About::default()
+        };
+        let entry = cache.make("a", &about).expect("room");
+        let file = open_own(&entry.image_path(), false).expect("made");
+        file.set_len(3 * UNIT).expect("room");
+        let arriving = Arc::new(Arriving::open(&entry).expect("made"));
+        let (wrong, read) = (0..2 * UNIT, UNIT..3 * UNIT);
+        arriving.has_come(&wrong);
+        let socket = UnixListener::bind(cache.path().join(SOCKET)).expect("room");
+        let place = FetcherPlace::new(Arc::clone(&cache), "no program".as_ref());
+        let image = WaitingImage::new(arriving, place, || {});
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut bytes = vec![1; 2 * UNIT as usize];
+                image.read_bytes_at(UNIT, &mut bytes)
+            });
+            let (stream, _) = socket.accept().expect("it connects");
+            // Without the second question, this is not to wait for ever.
+            stream.set_read_timeout(Some(60 * LONG)).expect("a socket");
+            let mut out = stream.try_clone().expect("a socket");
+            let mut lines = BufReader::new(stream).lines();
+            let mut asked = || {
+                let line = lines.next().expect("it asks").expect("in time");
+                parse_line::<Ask>(line.as_bytes()).expect("a question")
+            };
+            let mut say = |tell: Tell| write_line(&mut out, &tell).expect("it listens");
+            let here = |bytes: &Range<u64>| Tell::Here {
+                start: bytes.start,
+                end: bytes.end,
+            };
+            let want = Ask::want(read.clone(), Class::Miss);
+            assert!(matches!(asked(), Ask::Hello { .. }));
+            say(Tell::Welcome);
+            while asked() != want {}
+            assert!(image.read_again(&wrong));
+            say(here(&read));
+            while asked() != want {}
+            say(here(&wrong));
+            say(here(&read));
+            let read = reader.join().expect("no panic");
+            assert_eq!(read.expect("it is here"), 2 * UNIT as usize);
+        });
     }
 }
