@@ -245,28 +245,43 @@ impl Image {
         }
     }
 
-    /// What tells the file on the server from a later one. None if a root hash does, whichever server sends the blocks, or the digest of
-    /// a blob.
-    fn validator(&self) -> Option<String> {
+    /// What tells the file on the server from a later one, of which `bytes` are asked for. None if a root hash does, whichever server
+    /// sends the blocks, or the digest of a blob. If only the server has said the root hash, a wrong block may be one of a later file.
+    fn validator(&self, bytes: &Range<u64>) -> Option<String> {
         let about = &self.entry.borrow().about;
-        let is_needed = !about.is_vouched && about.blob.is_none();
+        let is_known = about.is_vouched || about.root.is_some() && !self.is_renewed(bytes);
+        let is_needed = !is_known && about.blob.is_none();
         about.validator.clone().filter(|_| is_needed)
     }
 
+    /// Whether a part of `bytes` was here and wrong.
+    fn is_renewed(&self, bytes: &Range<u64>) -> bool {
+        let overlaps = |range: &Range<u64>| range.start < bytes.end && bytes.start < range.end;
+        self.renewed.borrow().iter().any(overlaps)
+    }
+
     /// Asks for a part of it where it is. Some servers refuse ranges; they are asked for all of it.
-    async fn ask(&self, bytes: Range<u64>) -> Result<Response<CacheBody>, Fault> {
+    async fn ask(
+        &self,
+        bytes: Range<u64>,
+        validator: Option<&str>,
+    ) -> Result<Response<CacheBody>, Fault> {
         let part = Part::Bytes(bytes);
-        let response = self.ask_for(Some(&part)).await?;
+        let response = self.ask_for(Some(&part), validator).await?;
         match response.status() {
             // What an object store says of that has another reason.
             StatusCode::BAD_REQUEST if response.extensions().get::<Refused>().is_none() => {
-                self.ask_for(None).await
+                self.ask_for(None, validator).await
             }
             _ => Ok(response),
         }
     }
 
-    async fn ask_for(&self, part: Option<&Part>) -> Result<Response<CacheBody>, Fault> {
+    async fn ask_for(
+        &self,
+        part: Option<&Part>,
+        validator: Option<&str>,
+    ) -> Result<Response<CacheBody>, Fault> {
         let url = self.url.borrow().clone();
         let blob = self.entry.borrow().about.blob.clone();
         if let (Some(name), Some(blob)) = (url.registry(), blob) {
@@ -281,8 +296,7 @@ impl Image {
                 Err(Refusal::Later(why) | Refusal::NotSoon(why)) => Err(Fault::Later(why, None)),
             };
         }
-        let validator = self.validator();
-        let response = self.origin.part(&url, part, validator.as_deref()).await;
+        let response = self.origin.part(&url, part, validator).await;
         response.map_err(|why| match why {
             Refusal::Login(store) => Fault::Never(format!(
                 "the key for {store} is not here any more; start the program again"
@@ -405,9 +419,8 @@ impl Image {
     /// Why `bytes`, which were wanted at `since`, do not come. None if they may still come.
     pub fn failure(&self, bytes: &Range<u64>, since: Instant) -> Option<String> {
         let why = self.problem(since)?;
-        let overlaps = |range: &Range<u64>| range.start < bytes.end && bytes.start < range.end;
         let url = self.url.borrow();
-        Some(match self.renewed.borrow().iter().any(overlaps) {
+        Some(match self.is_renewed(bytes) {
             true => format!(
                 "{url}: a part of the image that was here is damaged, and must come again; start it when the server can be reached: {why}"
             ),
@@ -661,9 +674,9 @@ impl Image {
         if class > Class::Pack && !self.respect_limit(&bytes).await {
             return Ok(());
         }
-        let validator = self.validator();
+        let validator = self.validator(&bytes);
         self.entry.borrow_mut().about.counts.requests += 1;
-        let response = self.ask(bytes.clone()).await?;
+        let response = self.ask(bytes.clone(), validator.as_deref()).await?;
         let judged = judge(
             response.status(),
             response.headers(),
@@ -671,7 +684,7 @@ impl Image {
             Some(self.presence.len()),
             validator.as_deref(),
         );
-        if validator.is_none() {
+        if self.entry.borrow().about.validator.is_none() {
             let about = &mut self.entry.borrow_mut().about;
             // The place of a blob may have an `ETag` of its own.
             about.validator = validator_of(response.headers()).filter(|_| about.blob.is_none());
@@ -702,7 +715,7 @@ impl Image {
 
     /// The server says that it has another file.
     fn changed(&self, why: &str) -> String {
-        if !self.entry.borrow().about.is_vouched {
+        if self.entry.borrow().about.root.is_none() {
             return format!("{why}; brisk run --refresh URL starts from the new one");
         }
         // It may have lied before.
@@ -712,6 +725,7 @@ impl Image {
 
     /// The server was asked what it has, and says the same. Whether that is so, the next request shows.
     pub fn believe(&self) {
+        self.entry.borrow_mut().about.validator = None;
         self.set_doubt(false);
         *self.never.borrow_mut() = None;
     }
@@ -967,7 +981,12 @@ impl Image {
         }
         *self.never.borrow_mut() = Some((Instant::now(), why.to_owned()));
         self.want_nothing();
-        self.entry.borrow_mut().about.fault = Some(why.to_owned());
+        {
+            let about = &mut self.entry.borrow_mut().about;
+            about.fault = Some(why.to_owned());
+            // Parts of two files, if the server has another one by now.
+            about.is_doubted = about.root.is_some();
+        }
         self.save();
         Ok(())
     }

@@ -296,15 +296,69 @@ fn what_does_not_pass_is_said() {
 #[test]
 fn a_file_that_changes_on_the_server_is_not_mixed_with_the_old_one() {
     let (place, server, _) = published();
+    let bare = place.path("www/bare.img");
+    let tree = text(&place.path("tree"));
+    place.done(&["pack", &tree, "-o", &text(&bare), "-q"]);
     // Nobody vouches for it but the server.
-    let url = server.url("app.img");
-    assert!(place.done(&["cat", &url, "data/1", "--background", "never"]) == contents("data/1"));
+    let url = server.url("bare.img");
+    let read = |name| place.done(&["cat", &url, name, "--background", "never"]);
+    assert!(read("data/1") == contents("data/1"));
     server.behave(Manner::OtherTag);
     let message = place.fails(&["cat", &url, "data/2", "--background", "never"]);
     assert!(
         message.contains("and was 1 when the image was begun; brisk run --refresh"),
         "{message}"
     );
+}
+
+/// Mirrors behind one name have other tags, and so has a file that was only touched.
+#[test]
+fn a_hash_tree_needs_no_tag() {
+    let (place, server, _) = published();
+    let url = server.url("app.img");
+    let read = |name| place.done(&["cat", &url, name, "--background", "never"]);
+    assert!(read("data/1") == contents("data/1"));
+    server.behave(Manner::OtherTag);
+    assert!(read("data/2") == contents("data/2"));
+    place.done(&["remote", "fetch", &url, "-q"]);
+    assert!(is_whole(&place));
+}
+
+/// A wrong block is what tells that there is another file of the same length.
+#[test]
+fn another_file_with_a_hash_tree_starts_from_the_next_start_on() {
+    let (place, server, _) = published();
+    let url = server.url("app.img");
+    let read = |name| {
+        place
+            .brisk(&["cat", &url, name, "--background", "never"])
+            .output()
+    };
+    assert!(read("data/1").expect("brisk is built").stdout == contents("data/1"));
+    // The same length, and other bytes.
+    let (tree, image) = (place.path("tree"), place.path("later.img"));
+    let mut later = contents("data/39");
+    later.reverse();
+    fs::write(tree.join("data/39"), &later).expect("room");
+    place.done(&["pack", &text(&tree), "-o", &text(&image), "--verity", "-q"]);
+    let len = |path: &Path| fs::metadata(path).expect("packed").len();
+    assert_eq!(len(&image), len(&place.path("made.img")));
+    let www = text(&place.path("www"));
+    place.done(&[
+        "publish",
+        &text(&image),
+        &www,
+        "--name",
+        "app.img",
+        "--force",
+    ]);
+    server.behave(Manner::OtherTag);
+    let message = place.fails(&["cat", &url, "data/39", "--background", "never"]);
+    // Whether the server was asked what it has before the block came or after it.
+    let changed = "and was 1 when the image was begun; the next start asks the server anew";
+    let is_said = message.contains(changed) || message.contains("corrupt file at byte");
+    assert!(is_said, "{message}");
+    assert!(read("data/39").expect("brisk is built").stdout == later);
 }
 
 /// What a server says of an image whose root hash the user names, it can take back.
