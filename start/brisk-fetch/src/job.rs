@@ -349,10 +349,11 @@ impl Job {
                 ))),
                 _ => judge(name, &[StatusCode::ACCEPTED], response),
             });
-            let answer = match sent {
-                Ok(answer) => answer,
+            // How far it is, where the answer does not say so.
+            let (answer, unsaid) = match sent {
+                Ok(answer) => (answer, end),
                 Err(Refusal::Later(_)) if failures < TRIES => {
-                    failures += 1;
+                    sleep(Duration::from_millis(200 << failures)).await;
                     let request = || {
                         Request::get(place.as_str())
                             .header(CACHE_CONTROL, "no-store")
@@ -363,14 +364,14 @@ impl Job {
                         let response = self.send_upload(name, &place, request).await?;
                         judge(name, &[StatusCode::NO_CONTENT], response)
                     });
-                    asked.await?
+                    (asked.await?, at)
                 }
                 Err(e) => return Err(e),
             };
             if answer.headers().contains_key(LOCATION) {
                 place = place_of(name, &answer)?;
             }
-            let taken = end_of(answer.headers()).unwrap_or(end);
+            let taken = end_of(answer.headers()).unwrap_or(unsaid);
             if !(at..=end).contains(&taken) {
                 return Err(Refusal::Never(format!(
                     "{} says that it has {taken} bytes of {digest}, though it was sent those from {at} to {end}",
