@@ -9,6 +9,7 @@ use http::header::{
 };
 use http::{HeaderMap, StatusCode};
 use httpdate::parse_http_date;
+use reqwest::Url;
 
 /// The longest pause that a server can ask for. One that wants more fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -125,16 +126,13 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(until.duration_since(now).unwrap_or_default())
 }
 
-/// Scheme and host of where a server leads. What follows may be a secret.
+/// Scheme and host of where a server leads. The rest may be a secret.
 fn origin_of(location: &str) -> String {
-    let host = location
-        .split_once("://")
-        .map_or(0, |(scheme, _)| scheme.len() + 3);
-    let (before, rest) = location.split_at(host);
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    format!("{before}{}", &rest[..end])
-        .escape_debug()
-        .to_string()
+    let url = Url::parse(location);
+    url.map_or_else(
+        |_| "elsewhere".to_owned(),
+        |url| url.origin().ascii_serialization(),
+    )
 }
 
 fn changed(validator: Option<&str>, found: &str) -> Judged {
@@ -260,9 +258,9 @@ mod tests {
             ),
             (
                 302,
-                &[("location", "http://a.example:80/x?key=1")],
+                &[("location", "http://joe:secret@a.example:81/x?key=1")],
                 Never(
-                    "the server answers 302 Found and leads to http://a.example:80; brisk follows no redirect from https to http, and \
+                    "the server answers 302 Found and leads to http://a.example:81; brisk follows no redirect from https to http, and \
                      none from another host to this machine or its link"
                         .into(),
                 ),
