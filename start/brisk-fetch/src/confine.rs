@@ -1,8 +1,8 @@
 //! What the fetcher may do: write into its cache, read what the system looks names and certificates up in, and nothing else.
 
-use std::env;
 use std::path::{Path, PathBuf};
 
+use brisk_remote::certificates;
 use landlock::{
     ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, Scope,
@@ -50,8 +50,7 @@ fn limit_files(cache: &Path) -> Result<(), RulesetError> {
         .handle_access(AccessFs::from_all(known))?
         .scope(Scope::Signal)?
         .create()?;
-    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(|name| env::var_os(name).map(PathBuf::from));
-    let named = named.into_iter().flatten();
+    let named = certificates().map(|(_, path)| path);
     for path in OF_SYSTEM.iter().map(PathBuf::from).chain(named) {
         if let Ok(fd) = PathFd::new(&path) {
             let access = if path.is_dir() {

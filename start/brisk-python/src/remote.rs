@@ -68,7 +68,7 @@ impl RemoteSource {
     /// Opens what is here of it, and waits for what is not.
     pub fn open(&self) -> Result<Image, Fault> {
         let arriving = Arc::new(Arriving::open(&self.entry)?);
-        let source = Arc::new(WaitingImage::new(arriving, self.place.clone(), || {}));
+        let source = Arc::new(WaitingImage::new(arriving, self.place.clone()));
         let text = self.entry.described()?.descriptor;
         let described = text.and_then(|text| Descriptor::parse(&text).ok());
         let root = self.entry.about.root.as_deref();

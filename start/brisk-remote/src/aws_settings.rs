@@ -3,9 +3,8 @@
 
 use std::collections::HashMap;
 use std::env;
-use std::fs::File;
-use std::io::Read;
-use std::path::PathBuf;
+use std::io::ErrorKind::{NotADirectory, NotFound};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use configparser::ini::Ini;
@@ -14,9 +13,7 @@ use serde::Deserialize;
 use crate::error::{Error, ErrorKind, Result};
 use crate::object_name::{ObjectName, to_endpoint, with_bucket};
 use crate::protocol::Credential;
-
-/// The most bytes that are read of a file.
-const MOST: u64 = 1 << 20;
+use crate::settings_file::read;
 
 /// The settings of the profile that counts.
 struct Settings {
@@ -50,10 +47,9 @@ pub(crate) fn endpoint(bucket: &str) -> Result<Option<String>> {
 /// `Name`, if a file cannot be read, or a program that has the keys fails.
 pub fn store_key(store: &str) -> Result<Option<Credential>> {
     // A store is named as its objects are.
-    let (bucket, query) = store.split_once('?').unwrap_or((store, ""));
-    let object = match query {
-        "" => format!("{bucket}/-"),
-        query => format!("{bucket}/-?{query}"),
+    let object = match store.split_once('?') {
+        Some((bucket, query)) => format!("{bucket}/-?{query}"),
+        None => format!("{store}/-"),
     };
     let name = object.strip_prefix("s3://").unwrap_or("");
     let name = ObjectName::parse(name).map_err(|why| wrong(format!("{store}: {why}")))?;
@@ -207,14 +203,12 @@ fn apart(region: &str) -> Option<String> {
 }
 
 /// The values of a section. None if the file or the section is not there.
-fn read_section(path: &PathBuf, section: &str) -> Result<Option<HashMap<String, String>>> {
-    let Ok(file) = File::open(path) else {
-        return Ok(None);
-    };
+fn read_section(path: &Path, section: &str) -> Result<Option<HashMap<String, String>>> {
     let failed = |why: String| wrong(format!("{}: {why}", path.display()));
-    let mut text = String::new();
-    let read = file.take(MOST).read_to_string(&mut text);
-    read.map_err(|e| failed(e.to_string()))?;
+    let text = match read(path) {
+        Err(e) if matches!(e.kind(), NotFound | NotADirectory) => return Ok(None),
+        text => text.map_err(|e| failed(e.to_string()))?,
+    };
     let mut form = Ini::new_cs().defaults();
     form.delimiters = vec!['='];
     // A secret may have any character.

@@ -48,7 +48,7 @@ pub struct FetcherPlace {
     login: Login,
     /// Seconds.
     wait: u64,
-    on_wait: fn(),
+    pub(crate) on_wait: fn(),
 }
 
 /// A connection to the fetcher.
@@ -78,7 +78,7 @@ impl FetcherPlace {
         }
     }
 
-    /// Waits at most so many seconds for what a server says of a name. `on_wait` is called when it has waited for one.
+    /// Waits at most so many seconds for what a server says of a name. `on_wait` is called when that has waited for one, or a read.
     #[must_use]
     pub fn wait(self, wait: u64, on_wait: fn()) -> Self {
         Self {

@@ -10,18 +10,19 @@ the connection to `brisk-fetch`, the only process with sockets. [`Schedule`] dec
 ```no_run
 use std::sync::Arc;
 
-use brisk_remote::{Arriving, Fetcher, FetcherPlace, OpenOptions, RemoteCache, RemoteUrl, WaitingImage};
+use brisk_remote::{Arriving, Fetcher, FetcherPlace, OpenOptions, RemoteCache, RemoteUrl, WAIT, WaitingImage};
 
 # fn main() -> Result<(), Box<dyn std::error::Error>> {
 let url = RemoteUrl::parse("https://example.org/app.img")?;
 let cache = Arc::new(RemoteCache::of_user()?);
-let place = FetcherPlace::new(Arc::clone(&cache), "/usr/local/bin/brisk-fetch".as_ref());
+let place = FetcherPlace::new(Arc::clone(&cache), "/usr/local/bin/brisk-fetch".as_ref())
+    .wait(WAIT, || eprintln!("waiting for the network"));
 let mut fetcher = Fetcher::at(&place)?;
 let resolved = fetcher.resolve(&url, false)?;
 let opened = fetcher.open(&url, &resolved, &OpenOptions::default(), false)?;
 let entry = cache.entry(&opened.key)?.ok_or("it was removed")?;
 // A source of bytes, for `brisk_image::Image::from_source`.
-let image = WaitingImage::new(Arc::new(Arriving::open(&entry)?), place, || eprintln!("waiting for the network"));
+let image = WaitingImage::new(Arc::new(Arriving::open(&entry)?), place);
 # Ok(())
 # }
 ```
@@ -63,6 +64,7 @@ mod protocol;
 mod registry_name;
 mod remote_url;
 mod schedule;
+mod settings_file;
 mod surroundings;
 mod waiting_image;
 
@@ -90,5 +92,5 @@ pub use protocol::{
 pub use registry_name::{RegistryName, is_sha256};
 pub use remote_url::RemoteUrl;
 pub use schedule::{Class, Request, Schedule};
-pub use surroundings::Surroundings;
+pub use surroundings::{Surroundings, certificates};
 pub use waiting_image::WaitingImage;

@@ -1,16 +1,11 @@
 //! Credentials in `~/.netrc`, as ftp(1) and curl read them.
 
 use std::env;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
-
-use brisk_io::open_at_once;
+use std::path::PathBuf;
 
 use crate::protocol::Credential;
 use crate::remote_url::host_of;
-
-/// The most bytes that are read of it.
-const MOST: u64 = 1 << 20;
+use crate::settings_file::read;
 
 /// What the file has for a web server (`https://HOST:PORT`) or a registry (`HOST:PORT`). None if it names no user for that host, and
 /// for an object store, which has keys.
@@ -35,16 +30,6 @@ pub fn netrc_login(server: &str) -> Option<Credential> {
         secret: password,
         ..Credential::default()
     })
-}
-
-/// What is in the file, for whose writer this does not wait.
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let mut file = open_at_once(path)?.take(MOST + 1);
-    match file.read_to_string(&mut text)? as u64 > MOST {
-        true => Err(io::ErrorKind::FileTooLarge.into()),
-        false => Ok(text),
-    }
 }
 
 /// User and password for a host: of its own `machine`, or else of `default`.

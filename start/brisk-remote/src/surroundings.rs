@@ -26,7 +26,7 @@ const PROXIES: [&str; 4] = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"
 const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// The variables with certificates that are set. The paths are absolute, because a fetcher is in no directory of the user.
-pub(crate) fn certificates() -> impl Iterator<Item = (&'static str, PathBuf)> {
+pub fn certificates() -> impl Iterator<Item = (&'static str, PathBuf)> {
     let named = CERTIFICATES
         .into_iter()
         .filter_map(|name| Some((name, env::var_os(name)?)));

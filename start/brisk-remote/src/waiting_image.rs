@@ -26,7 +26,6 @@ pub(crate) const LONG: Duration = Duration::from_secs(1);
 pub struct WaitingImage {
     arriving: Arc<Arriving>,
     fetcher: FetcherPlace,
-    on_wait: fn(),
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -51,12 +50,11 @@ struct State {
 }
 
 impl WaitingImage {
-    /// What arrives of `arriving`, by the fetcher there. `on_wait` is called when a read has waited for a second.
-    pub fn new(arriving: Arc<Arriving>, fetcher: FetcherPlace, on_wait: fn()) -> Self {
+    /// What arrives of `arriving`, by the fetcher there.
+    pub fn new(arriving: Arc<Arriving>, fetcher: FetcherPlace) -> Self {
         Self {
             arriving,
             fetcher,
-            on_wait,
             state: Mutex::new(State {
                 out: None,
                 lines: None,
@@ -111,7 +109,7 @@ impl WaitingImage {
                 continue;
             }
             if !told && begun.elapsed() > LONG {
-                (told, ()) = (true, (self.on_wait)());
+                (told, ()) = (true, (self.fetcher.on_wait)());
             }
             let Some(mut lines) = state.lines.take() else {
                 let waited = self.changed.wait_timeout(state, LONG);
@@ -278,7 +276,7 @@ mod tests {
         arriving.has_come(&wrong);
         let socket = UnixListener::bind(cache.path().join(SOCKET)).expect("room");
         let place = FetcherPlace::new(Arc::clone(&cache), "no program".as_ref());
-        let image = WaitingImage::new(arriving, place, || {});
+        let image = WaitingImage::new(arriving, place);
         thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let mut bytes = vec![1; 2 * UNIT as usize];

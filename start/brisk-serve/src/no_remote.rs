@@ -237,7 +237,7 @@ impl RemoteUrl {
 pub struct WaitingImage(Infallible);
 
 impl WaitingImage {
-    pub fn new(arriving: Arc<Arriving>, _: FetcherPlace, _: fn()) -> Self {
+    pub fn new(arriving: Arc<Arriving>, _: FetcherPlace) -> Self {
         match arriving.0 {}
     }
 }

@@ -310,7 +310,7 @@ impl RemoteArgs {
         let tree = Descriptor::parse(&described)?.hash_tree;
         let tree = tree.context("it has no hash tree")?;
         let arriving = Arc::new(Arriving::open(&entry)?);
-        let source = Arc::new(WaitingImage::new(arriving, place.clone(), tell_wait));
+        let source = Arc::new(WaitingImage::new(arriving, place.clone()));
         let name = Path::new(url.as_str());
         let opened = open_arriving_pack(&source, name, root, tree);
         let opened = opened.map(drop).map_err(Into::into);
@@ -337,7 +337,7 @@ impl RemoteArgs {
                 .context("nothing is known of it")?,
         };
         let arriving = Arc::new(Arriving::open(&entry)?);
-        let source = Arc::new(WaitingImage::new(arriving, place, tell_wait));
+        let source = Arc::new(WaitingImage::new(arriving, place));
         let pack = HotPack::from_source(Arc::clone(&source), &Limits::default());
         pack.with_context(|| format!("{url} is no hot pack that brisk can use"))?;
         Ok(RemoteHot {
@@ -421,7 +421,7 @@ impl RemoteArgs {
         let mut found = entry()?;
         if let Some(whole) = &trust.whole {
             let arriving = Arc::new(Arriving::open(&found)?);
-            WaitingImage::new(arriving, place.clone(), tell_wait)
+            WaitingImage::new(arriving, place.clone())
                 .wait_for_whole()
                 .with_context(|| format!("cannot get {url}"))?;
             found = entry()?;
@@ -575,7 +575,7 @@ fn open_entry(
     options: &ImageOptions,
 ) -> anyhow::Result<(Image, Arc<WaitingImage>)> {
     let arriving = Arc::new(Arriving::open(entry)?);
-    let source = Arc::new(WaitingImage::new(arriving, place.clone(), tell_wait));
+    let source = Arc::new(WaitingImage::new(arriving, place.clone()));
     let text = entry.described()?.descriptor;
     let described = text.and_then(|text| Descriptor::parse(&text).ok());
     let root = entry.about.root.as_deref();

@@ -178,7 +178,7 @@ impl OpenRemote {
 
     /// The image, whose reads wait for what is absent.
     fn waiting(&self) -> WaitingImage {
-        WaitingImage::new(Arc::clone(&self.arriving), self.place.clone(), || {})
+        WaitingImage::new(Arc::clone(&self.arriving), self.place.clone())
     }
 
     fn image(
