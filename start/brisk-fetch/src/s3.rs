@@ -127,12 +127,8 @@ impl Buckets {
         let there = there
             .and_then(|region| region.to_str().ok())
             .map(str::to_owned);
-        let mut refused = response
-            .extensions()
-            .get::<Refused>()
-            .cloned()
-            .unwrap_or_default();
-        let there = there.or_else(|| refused.region.clone());
+        let mut refused = response.extensions_mut().get_mut::<Refused>();
+        let there = there.or_else(|| refused.as_ref()?.region.clone());
         let there = there.filter(|there| is_region(there) && *there != signed.region);
         let mut buckets = self.0.borrow_mut();
         let bucket = buckets.entry(name.store()).or_default();
@@ -140,16 +136,17 @@ impl Buckets {
             bucket.region = there;
             return Ok(true);
         }
-        if let Some(key) = signed.key.as_ref().filter(|_| refused.is_of_key()) {
+        if let (Some(key), Some(refused)) = (&signed.key, &refused)
+            && refused.is_of_key()
+        {
             if bucket.key.as_ref() == Some(&signed.key) {
                 bucket.key = None;
                 bucket.refused = Some((key.clone(), refused.text(status)));
             }
             return Err(Refusal::Login(name.store()));
         }
-        refused.is_unsigned = signed.key.is_none();
-        if !refused.code.is_empty() {
-            response.extensions_mut().insert(refused);
+        if let Some(refused) = &mut refused {
+            refused.is_unsigned = signed.key.is_none();
         }
         Ok(false)
     }

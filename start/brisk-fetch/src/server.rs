@@ -30,7 +30,7 @@ use crate::image::{Image, Line, nothing_for};
 use crate::log::say;
 use crate::origin::{Document, Manifested, Origin, Part, reasons};
 use crate::refusal::Refusal;
-use crate::registry::{TRIES, several};
+use crate::registry::several;
 use crate::s3::why_refused;
 use crate::supervisor::duplicate;
 
@@ -111,21 +111,23 @@ async fn serve(
                     sleep(Duration::from_millis(100)).await;
                 }
             },
-            () = server.leaves.notified() => {
-                server.images.borrow().values().for_each(|image| image.save());
-                return Ok(());
-            }
+            () = server.leaves.notified() => break,
             () = sleep(Duration::from_secs(5)) => {
                 // Who reads one may find a part of it wrong.
                 let is_needed = |image: &Rc<Image>| !image.is_complete() || Rc::strong_count(image) > 1;
                 server.images.borrow_mut().retain(|_, image| is_needed(image));
                 if server.is_over() {
-                    server.images.borrow().values().for_each(|image| image.save());
-                    return Ok(());
+                    break;
                 }
             }
         }
     }
+    server
+        .images
+        .borrow()
+        .values()
+        .for_each(|image| image.save());
+    Ok(())
 }
 
 /// Bytes that a program has wanted.
@@ -339,38 +341,27 @@ impl Server {
             // Its signature opens no file beside it.
             return Ok(Resolved::default());
         }
-        let mut pause = Duration::from_millis(200);
-        let mut last = String::new();
-        for number in 0..TRIES {
-            if number > 0 {
-                sleep(pause).await;
-                pause *= 2;
-            }
+        several(async || {
             let (descriptor, signature) = tokio::join!(
                 self.origin.document(url, ".remote", refresh),
                 self.origin.document(url, ".remote.minisig", refresh)
             );
-            let (descriptor, stale) = match descriptor {
-                Ok(Document::Text { text, stale }) => (Some(text), stale),
-                Ok(Document::Missing) => (None, None),
-                Err(Refusal::Later(why)) => {
-                    last = why;
-                    continue;
-                }
-                Err(why) => return Err(why),
+            let (descriptor, stale) = match descriptor? {
+                Document::Text { text, stale } => (Some(text), stale),
+                Document::Missing => (None, None),
             };
             let signature = match signature {
                 Ok(Document::Text { text, .. }) => Some(text),
                 _ => None,
             };
-            return Ok(Resolved {
+            Ok(Resolved {
                 descriptor,
                 signature,
                 stale,
                 ..Resolved::default()
-            });
-        }
-        Err(last.into())
+            })
+        })
+        .await
     }
 
     /// What a registry says of a name.
@@ -551,60 +542,47 @@ impl Server {
         root: Option<&str>,
         about: &mut About,
     ) -> Result<(String, Option<Tail>), Refusal> {
-        let mut last = String::new();
-        let mut pause = Duration::from_millis(200);
-        for number in 0..TRIES {
-            if number > 0 {
-                sleep(pause).await;
-                pause *= 2;
-            }
-            let response = match self.origin.part(url, Some(&Part::Last(TAIL)), None).await {
-                Ok(response) => response,
-                Err(Refusal::Later(why)) => {
-                    last = why;
-                    continue;
-                }
-                Err(Refusal::Never(why) | Refusal::NotSoon(why)) => {
-                    return Err(format!("{url}: {why}").into());
-                }
-                Err(login) => return Err(login),
-            };
-            let (status, headers) = (response.status(), response.headers().clone());
+        let asked = several(async || {
+            let response = self.origin.part(url, Some(&Part::Last(TAIL)), None).await?;
+            let status = response.status();
             // One that is shorter than what was asked for has no such end, for some servers.
-            let is_short = status.as_u16() == 416;
-            if !is_short {
-                match judge(status, &headers, &(0..0), None, None) {
-                    Judged::Part(_) | Judged::Whole => {}
-                    Judged::Later(why, _) => {
-                        last = why;
-                        continue;
+            if status.as_u16() == 416 {
+                return Ok(response);
+            }
+            match judge(status, response.headers(), &(0..0), None, None) {
+                Judged::Part(_) | Judged::Whole => Ok(response),
+                Judged::Later(why, _) => Err(Refusal::Later(why)),
+                Judged::Changed(why) | Judged::Never(why) => {
+                    // Object stores say 403 for what does not exist.
+                    if matches!(status.as_u16(), 403 | 404 | 410) {
+                        let noted = self.cache.note_absent(url, now());
+                        noted.unwrap_or_else(|e| say!("{url}: {e}"));
                     }
-                    Judged::Changed(why) | Judged::Never(why) => {
-                        // Object stores say 403 for what does not exist.
-                        if matches!(status.as_u16(), 403 | 404 | 410) {
-                            let noted = self.cache.note_absent(url, now());
-                            noted.unwrap_or_else(|e| say!("{url}: {e}"));
-                        }
-                        let why = why_refused(&response, why);
-                        return Err(format!("{url}: {why}").into());
-                    }
+                    Err(Refusal::Never(why_refused(&response, why)))
                 }
             }
-            let Some(len) = total_len(status, &headers).filter(|_| !is_short) else {
-                return Err(format!(
-                    "{url}: the server does not say how long the file is, so brisk cannot read parts of it"
-                )
-                .into());
-            };
-            about.len = len;
-            about.validator = validator_of(&headers);
-            let is = about.validator.clone().unwrap_or_else(|| len.to_string());
-            let key = root.map_or_else(|| key_of_url(url, &is), key_of_root);
-            let tail = (len.saturating_sub(TAIL)..len, response);
-            // One that has no ranges begins from the start.
-            return Ok((key, (status.as_u16() == 206).then_some(tail)));
-        }
-        Err(format!("{url}: {last}").into())
+        });
+        let response = asked.await.map_err(|refusal| match refusal {
+            Refusal::Never(why) | Refusal::Later(why) | Refusal::NotSoon(why) => {
+                format!("{url}: {why}").into()
+            }
+            login @ Refusal::Login(_) => login,
+        })?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let len = total_len(status, &headers).filter(|_| status.as_u16() != 416);
+        let Some(len) = len else {
+            return Err(format!(
+                "{url}: the server does not say how long the file is, so brisk cannot read parts of it"
+            )
+            .into());
+        };
+        about.len = len;
+        about.validator = validator_of(&headers);
+        let is = about.validator.clone().unwrap_or_else(|| len.to_string());
+        let key = root.map_or_else(|| key_of_url(url, &is), key_of_root);
+        let tail = (len.saturating_sub(TAIL)..len, response);
+        // One that has no ranges begins from the start.
+        Ok((key, (status.as_u16() == 206).then_some(tail)))
     }
 
     /// The image of an entry, which arrives from now on.

@@ -158,8 +158,6 @@ pub struct Artifact {
     pub descriptor: Option<String>,
     /// Its signature.
     pub signature: Option<String>,
-    /// What it is called in a list of several images.
-    pub variant: Option<String>,
 }
 
 impl Artifact {
@@ -197,7 +195,6 @@ impl Artifact {
         let signature = layer.annotations.get(&format!("{PREFIX}{SIGNATURE}"));
         Ok(Self {
             signature: signature.filter(|_| descriptor.is_some()).cloned(),
-            variant: layer.variant().map(str::to_owned),
             layer: layer.clone(),
             descriptor,
         })
@@ -335,15 +332,12 @@ impl Index {
     pub fn choose(&self, platform: &Platform, choice: &Choice) -> Result<&Content> {
         let fits = |found: &&Content| choice.takes(found.variant(), found.codec());
         let all = || self.manifests.iter().filter(fits);
-        let exact = all().find(|found| found.platform.as_ref() == Some(platform));
-        let near = || {
-            all().find(|found| {
-                let found = found.platform.as_ref();
-                found.is_some_and(|found| platform.takes(found))
-            })
-        };
+        let named = all().find(|found| {
+            let found = found.platform.as_ref();
+            found.is_some_and(|found| platform.takes(found))
+        });
         let any = || all().find(|found| found.platform.is_none());
-        exact.or_else(near).or_else(any).ok_or_else(|| {
+        named.or_else(any).ok_or_else(|| {
             let wanted = described_variant(platform, &choice.to_string());
             let there = self.manifests.iter().filter_map(|found| {
                 let of =
@@ -487,7 +481,7 @@ impl Platform {
         }
     }
 
-    /// Whether what is for `other` is for this one, too, though one of them names no variant.
+    /// Whether what is for `other` is for this one, too. Where no variant is named, the usual one is meant.
     pub fn takes(&self, other: &Self) -> bool {
         self.os == other.os
             && self.architecture == other.architecture
@@ -672,6 +666,7 @@ mod tests {
         index.manifests.push(of(""));
         assert_eq!(chosen(&index, "linux/s390x"), Ok(None));
     }
+
     #[test]
     fn a_variant_that_is_not_named_is_the_usual_one() {
         let platform = |text: &str| text.parse::<Platform>().expect("one");

@@ -186,8 +186,7 @@ impl RemoteUrl {
         };
         Ok(Self {
             text: name.choosing(choice).to_string(),
-            pin: self.pin.clone(),
-            signed: None,
+            ..self.clone()
         })
     }
 

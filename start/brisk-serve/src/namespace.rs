@@ -87,21 +87,16 @@ const APART: Duration = Duration::from_millis(1);
 
 /// Fails if the process has several threads. One that was joined is still counted until the kernel has removed it.
 fn one_thread() -> Result<(), Cause> {
-    let count = || -> Result<usize, Cause> {
+    let mut left = COUNTS;
+    loop {
         let tasks = fs::read_dir("/proc/self/task");
-        Ok(tasks
-            .map_err(|e| Cause::io("count its own threads", e))?
-            .count())
-    };
-    for _ in 0..COUNTS {
-        if count()? == 1 {
-            return Ok(());
+        let tasks = tasks.map_err(|e| Cause::io("count its own threads", e))?;
+        match tasks.count() {
+            1 => return Ok(()),
+            several if left == 0 => return Err(several_threads(several)),
+            _ => left -= 1,
         }
         sleep(APART);
-    }
-    match count()? {
-        1 => Ok(()),
-        several => Err(several_threads(several)),
     }
 }
 

@@ -44,10 +44,6 @@ impl SignedArgs {
         key.transpose()
     }
 
-    pub fn has_key(&self) -> bool {
-        self.key.is_some()
-    }
-
     /// The serial number that the user or the environment wants.
     pub fn serial(&self) -> anyhow::Result<Option<u64>> {
         if self.serial.is_some() {

@@ -198,13 +198,10 @@ fn by_cosign(url: &RemoteUrl, resolved: &Resolved, keys: &TrustedKeys) -> anyhow
     let digest = format!("sha256:{}", digits(&Sha256::digest(text)));
     keys.check_cosigned(&image, &name, &digest, &resolved.cosigned)?;
     let Artifact {
-        layer,
-        descriptor,
-        variant,
-        ..
+        layer, descriptor, ..
     } = Artifact::parse(text).with_context(|| format!("{image} (its manifest): cannot use it"))?;
     // No key has signed the list that leads to it.
-    if let (Some(signed), Some(wanted)) = (&variant, &name.choice().variant) {
+    if let (Some(signed), Some(wanted)) = (layer.variant(), &name.choice().variant) {
         ensure!(
             signed == wanted,
             "{image}: the key has signed the variant {}, and asked for was {}; tell the publisher that the list in the registry is wrong",

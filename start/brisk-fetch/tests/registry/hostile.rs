@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
@@ -112,36 +112,39 @@ fn alice() -> Option<String> {
     Some(format!("Basic {}", BASE64.encode(b"alice:sesame")))
 }
 
-/// The next request: method and path, and its fields. None: there is none.
-fn head(lines: &mut impl BufRead) -> std::io::Result<Option<(String, HashMap<String, String>)>> {
+/// Method and path, fields, and body.
+type Received = (String, HashMap<String, String>, Vec<u8>);
+
+/// The next request. None: there is none.
+fn next_request(lines: &mut impl BufRead) -> std::io::Result<Option<Received>> {
     let mut line = String::new();
     if lines.read_line(&mut line)? == 0 {
         return Ok(None);
     }
     let request = line.trim_end().trim_end_matches(" HTTP/1.1").to_owned();
-    let mut fields = HashMap::new();
+    let mut fields: HashMap<String, String> = HashMap::new();
     loop {
         line.clear();
         lines.read_line(&mut line)?;
         let Some((name, value)) = line.trim_end().split_once(": ") else {
-            return Ok(Some((request, fields)));
+            break;
         };
         fields.insert(name.to_ascii_lowercase(), value.to_owned());
     }
+    let len = fields.get("content-length");
+    let len = len.and_then(|len| len.parse().ok());
+    let mut body = vec![0; len.unwrap_or(0)];
+    lines.read_exact(&mut body)?;
+    Ok(Some((request, fields, body)))
 }
 
 impl Shared {
     fn answer(&self, stream: TcpStream) -> std::io::Result<()> {
         let mut lines = BufReader::new(stream);
         loop {
-            let Some((request, fields)) = head(&mut lines)? else {
+            let Some((request, fields, _)) = next_request(&mut lines)? else {
                 return Ok(());
             };
-            let len = fields
-                .get("content-length")
-                .and_then(|len| len.parse().ok());
-            let mut body = vec![0; len.unwrap_or(0)];
-            lines.read_exact(&mut body)?;
             let who = fields.get("authorization").cloned();
             let asked = (request.clone(), who.clone());
             self.asked.lock().expect("alive").push(asked);
@@ -821,14 +824,9 @@ impl Taker {
     fn serve(taker: &Mutex<Self>, stream: TcpStream) -> std::io::Result<()> {
         let mut lines = BufReader::new(stream);
         loop {
-            let Some((request, fields)) = head(&mut lines)? else {
+            let Some((request, fields, body)) = next_request(&mut lines)? else {
                 return Ok(());
             };
-            let len = fields
-                .get("content-length")
-                .and_then(|len| len.parse().ok());
-            let mut body = vec![0; len.unwrap_or(0)];
-            lines.read_exact(&mut body)?;
             let range = fields.get("content-range").cloned();
             let said = taker.lock().expect("alive").answer(&request, range, body);
             let Some(said) = said else {

@@ -196,7 +196,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         let platform = variant.as_ref().map(|variant| &variant.platform);
         let parcel = match args.form {
             _ if args.hot => Parcel::of_pack(image)?,
-            Form::Sylabs if is_sif(&image.image)? => Parcel::of_sif(args, image)?,
+            Form::Sylabs if is_sif(&image.image)? => Parcel::of_sif(&signing, image)?,
             _ => Parcel::of_image(args, image, &signing, &name, platform, directory.path())?,
         };
         let Parcel {
@@ -395,10 +395,10 @@ impl Parcel {
     }
 
     /// A SIF file as it is, because its own signatures cover all of it.
-    fn of_sif(args: &Args, image: &ImageArgs) -> anyhow::Result<Self> {
+    fn of_sif(signing: &Signing<'_>, image: &ImageArgs) -> anyhow::Result<Self> {
         let path = &image.image;
         ensure!(
-            !args.signed.has_key(),
+            signing.key.is_none(),
             "{}: a SIF file has its own signatures, and no hash tree that brisk could sign; leave out --key",
             shown(path)
         );

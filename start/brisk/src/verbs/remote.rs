@@ -245,7 +245,7 @@ fn variant(entry: &Entry) -> anyhow::Result<Option<String>> {
         .described()?
         .manifest
         .map(|text| Artifact::parse(&text));
-    Ok(artifact.and_then(|artifact| artifact.ok()?.variant))
+    Ok(artifact.and_then(|artifact| Some(artifact.ok()?.layer.variant()?.to_owned())))
 }
 
 /// The name of the image, as its URL has it.
