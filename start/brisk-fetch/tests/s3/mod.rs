@@ -121,14 +121,12 @@ fn an_image_starts_from_an_object_store_and_later_without_it() {
     store.end();
     assert!(user.done(&["cat", url, "data/7"]) == contents("data/7"));
     // The name says where it is.
-    let status = user.done(&["remote", "status", url, "--json"]);
-    let status = String::from_utf8(status).expect("JSON");
     let name = format!("{url}?endpoint={}", store.endpoint);
-    assert!(status.contains(&name), "{status}");
-    assert_eq!(
-        user.done(&["remote", "status", &name, "--json"]),
-        status.into_bytes()
-    );
+    for url in [url, &name] {
+        let status = user.done(&["remote", "status", url, "--json"]);
+        let status = String::from_utf8(status).expect("JSON");
+        assert!(status.contains(&name), "{status}");
+    }
     keeps_no_secret(&user);
 }
 
