@@ -180,6 +180,13 @@ impl Stage {
         command
     }
 
+    /// The same with the environment of launches, as one fetcher serves both.
+    pub fn brisk_of_launch(&self, app: &App, arguments: &[&str]) -> Command {
+        let mut command = self.command(self.brisk.as_os_str(), app);
+        command.args(arguments);
+        command
+    }
+
     /// The same for a session, which belongs to whoever starts programs.
     fn brisk_of_session(&self, arguments: &[&str]) -> Command {
         let mut command = self.brisk(arguments);

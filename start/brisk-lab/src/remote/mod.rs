@@ -313,7 +313,8 @@ impl Measuring<'_> {
                 self.start(Way::Url, None, url.clone())?;
                 self.end_brisk()?;
                 self.start(Way::Again, None, url.clone())?;
-                let mut fetch = self.stage.brisk(&["remote", "fetch", "--insecure"]);
+                let arguments = ["remote", "fetch", "--insecure"];
+                let mut fetch = self.stage.brisk_of_launch(&self.app, &arguments);
                 fetch.arg(&url).env("XDG_CACHE_HOME", self.cache());
                 work_off(&mut fetch, self.undo)?;
                 self.end_brisk()?;
