@@ -31,7 +31,7 @@ brisk-cache/rkyv,brisk-cache/tokio,brisk-cache/bytes,brisk-objects/tokio,brisk-o
 # Published cases that are measured anew.
 CASES = case-leyden case-uv case-squashfs case-siaqodb
 
-.PHONY: all starters bundle compiler dist tarball deb unpacked smoke smoke-tested demo check test python wheel conformance bench figures launches proxy-figures index-figures objects-figures caches-figures datasets $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
+.PHONY: all starters bundle compiler dist tarball deb unpacked licences smoke smoke-tested demo check test python wheel conformance bench figures launches proxy-figures index-figures objects-figures caches-figures datasets $(CASES) reporter fuzz torture torture-cache trust sanitize install install-system uninstall deps clean
 
 # What looks up no name of a host is linked statically if there is a static C library. A cold start then reads no library and no
 # cache of the loader. A static glibc would look names up with the libraries that /etc/nsswitch.conf names, of another
@@ -101,10 +101,10 @@ python: deps $(PYTHON)/made
 
 # Makes one wheel in target/wheels, with the Python module and programs: `pip install` gives both, and `pipx install` the command brisk.
 # It has no brisk-lab, brisk-proxy and brisk-db, as a small package: brisk works without them.
-wheel: all $(PYTHON)/made
+wheel: all licences $(PYTHON)/made
 	rm -rf target/wheels
 	$(call module,$(PROFILE),target/wheels)
-	$(call add_programs,target/wheels,$(BRISK) $(addprefix $(BRISK)-,run tools bundle fetch))
+	LICENCES=target/LICENCES $(call add_programs,target/wheels,$(BRISK) $(addprefix $(BRISK)-,run tools bundle fetch))
 
 module = $(PYTHON)/bin/maturin build --quiet --profile $(1) --locked --compatibility linux --manifest-path start/brisk-python/Cargo.toml \
 	--target-dir $(abspath target) --out $(2)/module
@@ -300,22 +300,25 @@ tarball:
 	for machine in $(MACHINES); do $(MAKE) unpacked MACHINE=$$machine LIBC=musl || exit; done
 
 NAME = brisk-$(VERSION)-$(MACHINE)-linux
-unpacked: all
+unpacked: all licences
 	rm -rf target/tarball/$(NAME)
 	$(MAKE) install PREFIX= DESTDIR=$(abspath target/tarball/$(NAME))
 	install -D -m 644 -t target/tarball/$(NAME) README.md CHANGELOG.md SECURITY.md LICENSE-MIT LICENSE-APACHE
 	install -D -m 644 -t target/tarball/$(NAME)/docs docs/*.md
 	cp -r packaging/apparmor packaging/systemd target/tarball/$(NAME)/share
-	packaging/licences $(GNU) $(LICENCES) > target/tarball/$(NAME)/LICENCES
+	install -m 644 -t target/tarball/$(NAME) target/LICENCES
 	mkdir -p $(DIST)
 	tar --create --directory target/tarball --sort=name --mtime=@$(EPOCH) --owner=0 --group=0 --numeric-owner \
 		--mode=u=rwX,go=rX --format=gnu $(NAME) | gzip -9 --no-name > $(DIST)/$(NAME).tar.gz
 
 # What the C libraries and the standard library of Rust say.
-LICENCES = /usr/share/doc/libc6-dev/copyright /usr/share/common-licenses/LGPL-2.1 /usr/share/doc/musl/copyright \
+LICENCES = /usr/share/doc/libc6-dev/copyright /usr/share/common-licenses/LGPL-2.1 $(wildcard /usr/share/doc/musl/copyright) \
 	$(shell rustc --print sysroot)/share/doc/rust/licenses/MIT.txt
-deb: all
+licences:
+	mkdir -p target
 	packaging/licences $(GNU) $(LICENCES) > target/LICENCES
+
+deb: all licences
 	mkdir -p $(DIST)
 	SOURCE_DATE_EPOCH=$(EPOCH) packaging/deb target/LICENCES $(DIST)
 
