@@ -290,6 +290,12 @@ fn open_target(target: &Path, may_hold_files: bool) -> Result<OwnedFd> {
         .map_err(|e: Error| e.with_path(target))
 }
 
+/// Closes a directory that was there to others, as a new one is.
+fn take_over(parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+    fchmod(openat(parent, name, flags, Mode::empty())?, Mode::RWXU)
+}
+
 /// Closes the target to others, as the directories in it are until they have the image's permissions. One that
 /// is another's stays open to that one: nothing follows a name that could have been replaced.
 fn close(target: &OwnedFd) -> io::Result<()> {
@@ -608,18 +614,12 @@ impl Extraction<'_> {
             let (parent, name) = (entry.parent, &entry.name);
             let fd = self.directory(parent, &mut last)?;
             match mkdirat(&*fd, name, Mode::RWXU) {
-                Err(Errno::EXIST) if self.options.replaces => self.take_over(&fd, name),
+                Err(Errno::EXIST) if self.options.replaces => take_over(&fd, name),
                 made => made,
             }
             .map_err(|e| self.fault(parent, name, "make the directory", e))?;
         }
         Ok(())
-    }
-
-    /// Closes a directory that was there to others, as a new one is.
-    fn take_over(&self, parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
-        fchmod(openat(parent, name, flags, Mode::empty())?, Mode::RWXU)
     }
 
     /// Makes what has this name in a directory, in place of what has it.
