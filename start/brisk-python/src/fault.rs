@@ -18,6 +18,8 @@ pub enum Fault {
     Network(String),
     /// What was asked for makes no sense.
     Misuse(String),
+    /// Python has raised it.
+    Raised(PyErr),
 }
 
 impl From<Error> for Fault {
@@ -26,11 +28,18 @@ impl From<Error> for Fault {
     }
 }
 
+impl From<PyErr> for Fault {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
 impl Fault {
     /// The exception. `path` is what the caller named in the image `image`; Python chooses the class by the number.
     pub fn raise(self, py: Python<'_>, image: &str, path: Option<&Bound<'_, PyAny>>) -> PyErr {
         let (number, text, cause) = match self {
             Self::Misuse(text) => return PyValueError::new_err(text),
+            Self::Raised(raised) => return raised,
             Self::System(number, text) => (number.raw_os_error(), format!("{image}: {text}"), None),
             Self::Network(text) => (Errno::IO.raw_os_error(), text, None),
             Self::Image(error) => {

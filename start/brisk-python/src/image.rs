@@ -1,12 +1,10 @@
 //! Images, as Python programs have them.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use brisk_image::{Image as OpenImage, Inode, InodeKind};
 use brisk_remote::RemoteUrl;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyString, PyTuple};
@@ -16,13 +14,13 @@ use crate::fault::Fault;
 use crate::image_path::{ImagePath, Name, fspath};
 use crate::object::FileObject;
 use crate::per_process::PerProcess;
-use crate::reader::{self, Failed, Reader};
+use crate::reader::{self, Reader};
 use crate::remote::RemoteSource;
 use crate::source::Source;
 
 /// A SquashFS image, whose files are read without mounting it.
 ///
-/// `source` is a path, a URL (https, http, oci), or a binary file object that can seek. An image on the network is what the root hash
+/// `source` is a path, a URL (https, http, oci, s3), or a binary file object that can seek. An image on the network is what the root hash
 /// behind `#sha256=` says, or what a server says by https; `insecure` believes a server by plain http, too.
 ///
 /// Paths are text, bytes, or objects with `__fspath__`, from the root whether they start with a slash or not. Symbolic links are
@@ -43,14 +41,10 @@ pub struct Image {
 
 impl Image {
     /// The image, as this process has opened it.
-    pub fn opened(&self, py: Python<'_>) -> PyResult<OpenImage> {
-        let open = || {
-            self.source
-                .open_again()
-                .map_err(|fault| self.raise(py, fault, None))
-        };
-        let closed = || PyValueError::new_err("I/O operation on closed image");
-        self.open.get(py, open)?.ok_or_else(closed)
+    pub fn opened(&self, py: Python<'_>) -> Result<OpenImage, Fault> {
+        let closed = || Fault::Misuse("I/O operation on closed image".to_owned());
+        let opened = self.open.get(py, || self.source.open_again())?;
+        opened.ok_or_else(closed)
     }
 
     /// Bytes of the image.
@@ -70,16 +64,15 @@ impl Image {
         path: &ImagePath<'_>,
         work: impl FnOnce(&OpenImage, &Path) -> Result<T, Fault> + Send,
     ) -> PyResult<T> {
-        let image = self.opened(py)?;
         let place = path.path();
-        py.detach(|| work(&image, place))
+        self.opened(py)
+            .and_then(|image| py.detach(|| work(&image, place)))
             .map_err(|fault| self.raise(py, fault, Some(&path.given)))
     }
 
     /// The paths of all that is no directory, relative to the root.
     fn files(&self, py: Python<'_>) -> PyResult<Vec<OsString>> {
-        let image = self.opened(py)?;
-        let files = py.detach(|| {
+        let found = |image: &OpenImage| {
             let mut files = Vec::new();
             for entry in image.walk()? {
                 let (path, inode) = entry?.into_parts();
@@ -88,8 +81,10 @@ impl Image {
                 }
             }
             Ok(files)
-        });
-        files.map_err(|fault| self.raise(py, fault, None))
+        };
+        self.opened(py)
+            .and_then(|image| py.detach(|| found(&image)))
+            .map_err(|fault| self.raise(py, fault, None))
     }
 }
 
@@ -120,14 +115,17 @@ impl Image {
                 Ok(Source::Object(FileObject::new(plain.unbind()))),
             )
         } else if let Some(text) = text {
-            let url: String = text.extract()?;
+            let url = RemoteUrl::of_user(text.to_str()?);
+            let url = url.map_err(|e| Fault::from(e).raise(py, "", None))?;
+            // Without the signature, if it has one.
+            let name = url.as_str().to_owned();
             let fetcher: Option<PathBuf> = py
                 .import("brisk._programs")?
                 .call_method1("program", ("brisk-fetch",))?
                 .extract()?;
-            let found = py.detach(|| RemoteSource::find(&url, fetcher, insecure));
+            let found = py.detach(|| RemoteSource::find(url, fetcher, insecure));
             (
-                url,
+                name,
                 plain.clone(),
                 found.map(|remote| Source::Remote(Box::new(remote))),
             )
@@ -208,10 +206,8 @@ impl Image {
         })?;
         match found {
             Found::Bytes(bytes) => Ok(PyBytes::new(py, &bytes)),
-            Found::File(file) => self.raised(
-                reader::read(py, &file, 0, file.len(), self.bytes_used),
-                &path,
-            ),
+            Found::File(file) => reader::read(py, &file, 0, file.len(), self.bytes_used)
+                .map_err(|fault| self.raise(py, fault, Some(&path.given))),
         }
     }
 
@@ -225,7 +221,8 @@ impl Image {
         offset: u64,
     ) -> PyResult<usize> {
         let (_, file) = self.run(py, &path, reader::file_at)?;
-        self.raised(reader::read_into(py, &file, buffer, offset), &path)
+        reader::read_into(py, &file, buffer, offset)
+            .map_err(|fault| self.raise(py, fault, Some(&path.given)))
     }
 
     /// What `brisk.File` reads from.
@@ -374,15 +371,6 @@ impl Image {
     }
 }
 
-impl Image {
-    fn raised<T>(&self, result: Result<T, Failed>, path: &ImagePath<'_>) -> PyResult<T> {
-        result.map_err(|failed| match failed {
-            Failed::Fault(fault) => self.raise(path.given.py(), fault, Some(&path.given)),
-            Failed::Raised(e) => e,
-        })
-    }
-}
-
 fn or_root<'py>(py: Python<'py>, path: Option<ImagePath<'py>>) -> PyResult<ImagePath<'py>> {
     match path {
         Some(path) => Ok(path),
@@ -462,15 +450,14 @@ fn walk(image: &OpenImage, top: &Path) -> Result<Vec<Walked>, Fault> {
         let entry = entry?;
         inside.truncate(entry.depth());
         let is_dir = entry.inode().is_dir();
-        if let Some(parent) = inside.last().and_then(|&at| walked.get_mut(at)) {
-            let path = entry.path().as_os_str().as_bytes();
-            let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        let parent = inside.last().and_then(|&at| walked.get_mut(at));
+        if let (Some(parent), Some(name)) = (parent, entry.path().file_name()) {
             let names = if is_dir {
                 &mut parent.directories
             } else {
                 &mut parent.others
             };
-            names.push(std::ffi::OsStr::from_bytes(name).to_owned());
+            names.push(name.to_owned());
         }
         if is_dir {
             inside.push(walked.len());

@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 
+use crate::fault::Fault;
+
 /// A value that a process has opened, until it is closed. After a fork, the other process opens its own.
 ///
 /// 1. The mutex is held only under Python's lock. `os.fork` holds that lock, so no fork finds the mutex held.
@@ -53,8 +55,8 @@ impl<T: Clone> PerProcess<T> {
     pub fn get(
         &self,
         attached: Python<'_>,
-        open: impl FnOnce() -> PyResult<T>,
-    ) -> PyResult<Option<T>> {
+        open: impl FnOnce() -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
         let mut state = self.lock(attached);
         let Some(opened) = &mut *state else {
             return Ok(None);

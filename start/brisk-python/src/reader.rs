@@ -1,7 +1,6 @@
 //! One file of an image.
 
 use brisk_image::{FileReader, Image as OpenImage, InodeKind, InodeRef};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use rustix::io::Errno;
@@ -45,16 +44,12 @@ impl Reader {
         }
     }
 
-    fn file(&self, py: Python<'_>) -> PyResult<FileReader> {
+    fn file(&self, py: Python<'_>) -> Result<FileReader, Fault> {
         let open = || {
-            let image = self.image.get();
-            let opened = image.opened(py)?;
-            let file = opened
-                .inode(self.inode)
-                .and_then(|inode| opened.file(&inode));
-            file.map_err(|e| image.raise(py, e.into(), Some(self.path.bind(py))))
+            let image = self.image.get().opened(py)?;
+            Ok(image.file(&image.inode(self.inode)?)?)
         };
-        let closed = || PyValueError::new_err("I/O operation on closed file");
+        let closed = || Fault::Misuse("I/O operation on closed file".to_owned());
         self.file.get(py, open)?.ok_or_else(closed)
     }
 
@@ -78,52 +73,22 @@ impl Reader {
         offset: u64,
         size: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let file = self.file(py)?;
         let len = size.min(self.len.saturating_sub(offset));
-        read(py, &file, offset, len, self.image.get().bytes_used()).map_err(|fault| match fault {
-            Failed::Fault(fault) => self.raised(py, fault),
-            Failed::Raised(e) => e,
-        })
+        self.file(py)
+            .and_then(|file| read(py, &file, offset, len, self.image.get().bytes_used()))
+            .map_err(|fault| self.raised(py, fault))
     }
 
     /// Fills `buffer` with the bytes at `offset`, and returns how many: fewer only at the end.
     fn read_into(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<usize> {
-        let file = self.file(py)?;
-        read_into(py, &file, buffer, offset).map_err(|fault| match fault {
-            Failed::Fault(fault) => self.raised(py, fault),
-            Failed::Raised(e) => e,
-        })
+        self.file(py)
+            .and_then(|file| read_into(py, &file, buffer, offset))
+            .map_err(|fault| self.raised(py, fault))
     }
 
     /// Lets the file go. Later calls raise `ValueError`.
     fn close(&self, py: Python<'_>) {
         self.file.close(py);
-    }
-}
-
-/// Why a read ended.
-pub enum Failed {
-    /// To be raised with the path.
-    Fault(Fault),
-    /// Python has raised it.
-    Raised(PyErr),
-}
-
-impl From<Fault> for Failed {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-impl From<brisk_image::Error> for Failed {
-    fn from(error: brisk_image::Error) -> Self {
-        Self::Fault(error.into())
-    }
-}
-
-impl From<PyErr> for Failed {
-    fn from(error: PyErr) -> Self {
-        Self::Raised(error)
     }
 }
 
@@ -147,7 +112,7 @@ pub fn read<'py>(
     offset: u64,
     len: u64,
     image_len: u64,
-) -> Result<Bound<'py, PyBytes>, Failed> {
+) -> Result<Bound<'py, PyBytes>, Fault> {
     let most = WHOLE.saturating_add(image_len.saturating_mul(WHOLE_PER_BYTE));
     let len = usize::try_from(len).ok().filter(|_| len <= most).ok_or_else(|| {
         let text = format!(
@@ -179,7 +144,7 @@ pub fn read_into(
     file: &FileReader,
     buffer: &Bound<'_, PyAny>,
     offset: u64,
-) -> Result<usize, Failed> {
+) -> Result<usize, Fault> {
     // Arrays of other items than bytes are memory, too.
     let flat = PyMemoryView::from(buffer)?.call_method1("cast", ("B",))?;
     let left = file.len().saturating_sub(offset);

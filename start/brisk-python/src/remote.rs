@@ -7,7 +7,7 @@ use brisk_image::verity::{RootHash, Verity};
 use brisk_image::{Image, OpenOptions as ImageOptions};
 use brisk_remote::{
     Arriving, Descriptor, Entry, Error, ErrorKind, Fetcher, FetcherPlace, OpenOptions, RemoteCache,
-    RemoteUrl, WaitingImage, netrc_login,
+    RemoteUrl, WaitingImage, netrc_login, store_key,
 };
 use brisk_serve::open_arriving;
 use rustix::io::Errno;
@@ -31,16 +31,16 @@ impl From<Error> for Fault {
 }
 
 impl RemoteSource {
-    /// The image of the URL `name`, by the program `fetcher`. A root hash in the URL decides what the image is, whoever sends it.
+    /// The image of the URL, by the program `fetcher`. A root hash in the URL decides what the image is, whoever sends it.
     /// Else its server vouches for it, if nobody on the way can change what it sends, or with `insecure`.
-    pub fn find(name: &str, fetcher: Option<PathBuf>, insecure: bool) -> Result<Self, Fault> {
-        let url = RemoteUrl::parse(name)?;
+    pub fn find(url: RemoteUrl, fetcher: Option<PathBuf>, insecure: bool) -> Result<Self, Fault> {
         if url.is_exposed() && url.pin().is_none() && !insecure {
             return Err(Fault::System(
                 Errno::ACCESS,
                 format!(
                     "nobody vouches for an image by plain http, which anybody on the way can change; name its root hash \
-                     ({name}#sha256=HASH), or read it all the same (insecure=True)"
+                     ({}#sha256=HASH), or read it all the same (insecure=True)",
+                    url.as_str()
                 ),
             ));
         }
@@ -53,8 +53,11 @@ impl RemoteSource {
             ));
         };
         let cache = Arc::new(RemoteCache::of_user()?);
-        let place =
-            FetcherPlace::new(Arc::clone(&cache), &fetcher).login(|server| Ok(netrc_login(server)));
+        let login = |server: &str| match server.starts_with("s3://") {
+            true => store_key(server),
+            false => Ok(netrc_login(server)),
+        };
+        let place = FetcherPlace::new(Arc::clone(&cache), &fetcher).login(login);
         let known = cache.known(&url)?;
         let is_doubted = known.as_ref().is_some_and(|entry| entry.about.is_doubted);
         let entry = match known {
@@ -90,7 +93,10 @@ fn ask(url: &RemoteUrl, place: &FetcherPlace, anew: bool) -> Result<Entry, Error
     let mut fetcher = Fetcher::at(place)?;
     let resolved = fetcher.resolve(url, anew)?;
     let options = OpenOptions {
-        root: url.pin().map(str::to_owned),
+        root: url
+            .pin()
+            .map(str::to_owned)
+            .or_else(|| resolved.root_by_digest(url)),
         ..OpenOptions::default()
     };
     let opened = fetcher.open(url, &resolved, &options, anew)?;

@@ -80,6 +80,17 @@ def in_child(image, path, queue):
         queue.put(repr(e))
 
 
+def test_no_message_has_the_signature_of_a_url(served):
+    """Who has the signature may read the object. A pickle has to have it."""
+    signed = f"{served.url}?X-Amz-Signature=sesame"
+    image = brisk.Image(signed)
+    assert repr(image) == f'<brisk.Image "{served.url}">'
+    with pytest.raises(FileNotFoundError) as absent:
+        image.read("absent")
+    assert "sesame" not in str(absent.value)
+    assert len(pickle.loads(pickle.dumps(image))) == len(image)
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_an_image_arrives_while_it_is_read(served, tree):
     image = brisk.Image(served.url)

@@ -56,6 +56,7 @@ mod fetcher;
 mod hex;
 mod job;
 mod login;
+mod named_root;
 mod netrc;
 mod object_name;
 mod parking_image;

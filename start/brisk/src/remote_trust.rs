@@ -11,7 +11,7 @@
 //!    `--insecure` also where somebody can.
 
 use anyhow::{Context, bail, ensure};
-use brisk_remote::{Artifact, Descriptor, Index, RemoteUrl, Resolved, digits};
+use brisk_remote::{Artifact, Descriptor, RemoteUrl, Resolved, digits};
 use brisk_terminal::names::shown;
 use sha2::{Digest, Sha256};
 
@@ -49,7 +49,7 @@ pub fn judge(
     if let Some(keys) = trusted {
         return by_key(url, resolved, keys, largest_serial);
     }
-    if let Some(root) = root_by_digest(url, resolved) {
+    if let Some(root) = resolved.root_by_digest(url) {
         return Ok(Trust {
             root: Some(root),
             ..Trust::default()
@@ -63,22 +63,6 @@ pub fn judge(
         shown(url.as_str())
     );
     Ok(Trust::default())
-}
-
-/// The root hash that the manifest names whose digest is in the URL, or in the list whose digest is there. What the registry says of
-/// digests is not believed.
-fn root_by_digest(url: &RemoteUrl, resolved: &Resolved) -> Option<String> {
-    let (name, text) = (url.registry()?, resolved.manifest.as_deref()?);
-    let digest = |text: &str| format!("sha256:{}", digits(&Sha256::digest(text)));
-    let found = digest(text);
-    let list = resolved.index.as_deref();
-    let list = list.filter(|list| name.digest() == Some(&*digest(list)));
-    let is_listed = list
-        .and_then(Index::parse)
-        .is_some_and(|index| index.has(&found));
-    let is_named = is_listed || name.digest() == Some(&*found);
-    let artifact = Artifact::parse(text).ok().filter(|_| is_named)?;
-    Descriptor::parse(&artifact.descriptor?).ok()?.root_hash
 }
 
 /// Where it is said what the publisher says of an image, and where its signature is.
@@ -232,7 +216,7 @@ mod tests {
     use std::io::Cursor;
     use std::path::Path;
 
-    use brisk_remote::{Content, Cosigned};
+    use brisk_remote::{Content, Cosigned, Index};
     use minisign::KeyPair;
 
     use super::*;

@@ -14,9 +14,6 @@ from fsspec.utils import get_protocol  # type: ignore[import-untyped]
 from . import File, Image
 from ._programs import program
 
-# What brisk-fetch reads.
-NETWORK = ("http", "https", "oci", "oci+http", "oras")
-
 
 class SquashFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """Reads the files of an image.
@@ -114,7 +111,8 @@ def _source(fo: Any, protocol: str | None, options: dict[str, Any]) -> Any:
     protocol = protocol or get_protocol(fo)
     if protocol in ("file", "local"):
         return fsspec.get_filesystem_class("file")._strip_protocol(fo)
-    is_web = protocol in ("http", "https")
-    if protocol in NETWORK and not (is_web and (options or program("brisk-fetch") is None)):
+    if protocol in ("oci", "oci+http", "oras"):
+        return fo
+    if protocol in ("http", "https") and not options and program("brisk-fetch") is not None:
         return fo
     return fsspec.open(fo, "rb", protocol=protocol, **options).open()
