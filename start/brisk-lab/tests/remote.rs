@@ -81,7 +81,7 @@ fn a_download_takes_the_time_of_the_line() {
             "sh -c 'curl --noproxy \"*\" -sS --fail -o \"$2/app.img\" \"$0/app.img\" && mount --bind {} \"$1\"'",
             stage.path("tree").display()
         );
-        let (lab, output) = ended(stage, &["--json", "--rival", &rival]);
+        let (lab, output) = ended(stage, &["--json", "--registry", "--rival", &rival]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let results: Value = serde_json::from_slice(&output.stdout).unwrap();
         let kept = fs::read_to_string(stage.path("out/remote.json")).unwrap();
@@ -104,6 +104,12 @@ fn a_download_takes_the_time_of_the_line() {
             let least = bytes * 8.0 / 20e6 + 0.080;
             assert!(run["seconds"].as_f64().unwrap() >= least, "{run}");
         }
+        let registered = run("brisk run URL, registry");
+        assert!(
+            registered["counted"]["network_bytes"].as_u64() > Some(0),
+            "{registered}"
+        );
+        assert_eq!(registered["answered_requests"], 0, "{registered}");
         // Nobody needs the network for what is here.
         assert_eq!(run("local image")["to_client_bytes"], 0);
         assert_eq!(run("local image")["answered_requests"], 0);

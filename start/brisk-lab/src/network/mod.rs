@@ -12,10 +12,12 @@ one host's own connections would delay them before TCP sees the queue.
 | `TunDevice`: a network device of the relay, and the only unsafe code of the network | `tun_device.rs` |
 | `Namespace`: a host's network | `namespace.rs` |
 | `WebServer`: nginx on the server | `web_server.rs` |
+| `Registry`: docker-registry on the server | `registry.rs` |
 */
 
 mod link;
 mod namespace;
+mod registry;
 mod relay;
 mod tun_device;
 mod web_server;
@@ -27,6 +29,7 @@ use anyhow::{Context, Result};
 
 pub use link::Line;
 pub use namespace::Namespace;
+pub use registry::Registry;
 pub use relay::{Carried, Relay, run as run_relay};
 pub use web_server::WebServer;
 
@@ -50,6 +53,9 @@ pub struct Network {
 impl Network {
     /// Where the server listens.
     pub const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(SERVER), 80);
+
+    /// Where its registry listens.
+    pub const REGISTRY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(SERVER), 5000);
 
     /// Makes the hosts and the line. This thread is on the server then, so what it starts is there.
     pub fn start(line: &Line, seed: u64, undo: &mut Undo) -> Result<Self> {

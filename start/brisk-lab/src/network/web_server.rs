@@ -83,22 +83,25 @@ impl WebServer {
 
     /// Waits until a client with this process's network can connect to this address.
     pub fn await_connection(&mut self, address: &SocketAddr, place: &Path) -> Result<()> {
-        let deadline = Instant::now() + STARTING;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let Err(e) = TcpStream::connect_timeout(address, left.max(Duration::from_millis(1)))
-            else {
-                return Ok(());
-            };
-            if self.process.try_wait()?.is_some() || left.is_zero() {
-                let said = fs::read_to_string(place.join("messages")).unwrap_or_default();
-                bail!(
-                    "nginx does not answer at {address}: {e}; it said: {}",
-                    said.trim().replace('\n', " / ")
-                );
-            }
-            thread::sleep(Duration::from_millis(10));
+        await_answer(&mut self.process, address).with_context(|| {
+            let said = fs::read_to_string(place.join("messages")).unwrap_or_default();
+            format!("nginx said: {}", said.trim().replace('\n', " / "))
+        })
+    }
+}
+
+/// Waits until this process, which is to listen at the address, answers there.
+pub fn await_answer(process: &mut Child, address: &SocketAddr) -> Result<()> {
+    let deadline = Instant::now() + STARTING;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Err(e) = TcpStream::connect_timeout(address, left.max(Duration::from_millis(1))) else {
+            return Ok(());
+        };
+        if process.try_wait()?.is_some() || left.is_zero() {
+            bail!("nobody answers at {address}: {e}");
         }
+        thread::sleep(Duration::from_millis(10));
     }
 }
 

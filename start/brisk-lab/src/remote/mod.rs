@@ -28,7 +28,7 @@ use super::contender::Start;
 use super::files::directory_on_disk;
 use super::load::{LeftOut, processors};
 use super::machine::Machine;
-use super::network::{Line, Network, WebServer};
+use super::network::{Line, Network, Registry, WebServer};
 use super::program;
 use super::read_ahead::ReadAhead;
 use super::reclaim;
@@ -61,6 +61,8 @@ pub struct RemoteLab {
     pub inputs: Vec<Words>,
     /// Commands that mount the tree in another way than brisk.
     pub rivals: Vec<Words>,
+    /// Whether to start the program from a registry, too.
+    pub registry: bool,
     pub line: Line,
     pub runs: u32,
     /// How often to measure the ways that download everything first.
@@ -89,6 +91,8 @@ struct Measuring<'a> {
     stage: Stage,
     network: Network,
     server: WebServer,
+    /// The image in it has the URL [`REGISTERED`].
+    registry: Option<Registry>,
     /// Where programs show their windows, if the spec wants a display. It runs on the client, and ends with all that runs there.
     x_server: Option<XServer>,
     undo: &'a mut Undo,
@@ -156,6 +160,10 @@ impl RemoteLab {
         ];
         let place = stage.path("nginx");
         let mut server = WebServer::start(&place, &shown)?;
+        let registry = match self.registry {
+            true => Some(self.pushed(&stage, &image, undo)?),
+            false => None,
+        };
         network.client.enter()?;
         server.await_connection(&Network::ADDRESS, &place)?;
         let results = RemoteResults {
@@ -192,6 +200,7 @@ impl RemoteLab {
             stage,
             network,
             server,
+            registry,
             x_server: None,
             undo,
             results,
@@ -217,6 +226,15 @@ impl RemoteLab {
         work_off(tar.arg(&archive).arg("-C").arg(&tree).arg("."), undo)?;
         fs::remove_dir_all(&tree).with_context(|| format!("cannot remove {}", tree.display()))?;
         Ok(archive)
+    }
+
+    /// Starts a registry with the image. This thread is on the server.
+    fn pushed(&self, stage: &Stage, image: &Path, undo: &mut Undo) -> Result<Registry> {
+        self.say("pushing the image to a registry");
+        let registry = Registry::start(&stage.path("registry"), &Network::REGISTRY)?;
+        let mut push = stage.brisk(&["push", "-q", "--insecure"]);
+        work_off(push.arg(image).arg(REGISTERED), undo)?;
+        Ok(registry)
     }
 
     fn repetitions(&self) -> u32 {
@@ -255,6 +273,7 @@ impl Measuring<'_> {
         match help.context("cannot start brisk")?.status.success() {
             true => {
                 ways.push(Way::Url);
+                ways.extend(self.registry.as_ref().map(|_| Way::Registry));
                 ways.extend((0..self.lab.inputs.len()).map(Way::Input));
             }
             false => self.results.missing.push(LeftOut {
@@ -296,6 +315,7 @@ impl Measuring<'_> {
                 self.start(Way::Local, None, image.into())
             }
             Way::DownloadTree => self.start_unpacked(),
+            Way::Registry => self.start(way, None, REGISTERED.into()),
             Way::Rival(number) => self.start_mounted(number),
             Way::Input(number) => {
                 let other = App {
@@ -378,7 +398,7 @@ impl Measuring<'_> {
         match way {
             Way::DownloadTree => served.push(self.archive.clone()),
             Way::Local | Way::Offline => {}
-            Way::DownloadImage | Way::Url | Way::Input(_) | Way::Again => {
+            Way::DownloadImage | Way::Url | Way::Input(_) | Way::Registry | Way::Again => {
                 served.push(self.image.clone());
             }
             Way::Rival(_) => {
@@ -396,16 +416,17 @@ impl Measuring<'_> {
 
     /// Starts the program by `brisk run` from an image, which is a file or a URL, after a download if there is one.
     fn start(&mut self, way: Way, download: Option<Command>, image: OsString) -> Result<()> {
-        let is_url = image == *self.url;
-        let options = match is_url {
-            true => vec!["--insecure".into()],
-            false => Vec::new(),
+        let urls = [self.url.clone(), REGISTERED.to_owned()];
+        let url = urls.into_iter().find(|url| image == **url);
+        let options = match url {
+            Some(_) => vec!["--insecure".into()],
+            None => Vec::new(),
         };
         let mut launch = self
             .stage
             .launch_image(&self.app, &image, &options, &self.app.command);
         launch.env("XDG_CACHE_HOME", self.cache());
-        self.timed(way, is_url, |measuring, clock| {
+        self.timed(way, url.as_deref(), |measuring, clock| {
             if let Some(mut download) = download {
                 work_off(&mut download, measuring.undo)?;
             }
@@ -429,7 +450,7 @@ impl Measuring<'_> {
             .arg(CURL)
             .args(CURL_OPTIONS)
             .arg(url);
-        self.timed(Way::DownloadTree, false, |measuring, clock| {
+        self.timed(Way::DownloadTree, None, |measuring, clock| {
             work_off(&mut download, measuring.undo)?;
             measuring.app.make_places(measuring.undo)?;
             measuring.start_in_tree(clock)
@@ -447,7 +468,7 @@ impl Measuring<'_> {
             .arg(format!("http://{}/image", Network::ADDRESS.ip()))
             .arg(&self.app.tree)
             .arg(&files);
-        self.timed(Way::Rival(number), false, |measuring, clock| {
+        self.timed(Way::Rival(number), None, |measuring, clock| {
             work_off(&mut mount, measuring.undo)?;
             measuring.start_in_tree(clock)
         })
@@ -469,7 +490,7 @@ impl Measuring<'_> {
     fn timed(
         &mut self,
         way: Way,
-        is_url: bool,
+        url: Option<&str>,
         run: impl FnOnce(&mut Self, Instant) -> Result<Duration>,
     ) -> Result<()> {
         self.stage.prepare_home(&self.app)?;
@@ -478,10 +499,7 @@ impl Measuring<'_> {
         let time = run(self, Instant::now())?;
         let carried = self.network.relay.carried()?.since(before);
         let answered_requests = self.server.answered()?.saturating_sub(answered);
-        let counted = match is_url {
-            true => Some(self.counted()?),
-            false => None,
-        };
+        let counted = url.map(|url| self.counted(url)).transpose()?;
         let seconds = time.as_secs_f64();
         let (number, runs) = (self.repetition + 1, self.lab.repetitions());
         self.lab.say(&format!(
@@ -501,7 +519,7 @@ impl Measuring<'_> {
     }
 
     /// What brisk has counted of the image.
-    fn counted(&self) -> Result<Counted> {
+    fn counted(&self, url: &str) -> Result<Counted> {
         // The fetcher writes its counters when the session has gone.
         thread::sleep(SETTLE);
         let mut list = self.stage.brisk(&["remote", "list", "--json"]);
@@ -509,8 +527,8 @@ impl Measuring<'_> {
         let listed = serde_json::Deserializer::from_slice(&text).into_iter::<Counted>();
         let listed = listed.collect::<Result<Vec<_>, _>>();
         let listed = listed.context("the output of brisk remote list --json has another form")?;
-        let ours = listed.into_iter().find(|image| image.url == self.url);
-        ours.with_context(|| format!("brisk remote list does not have {}", self.url))
+        let ours = listed.into_iter().find(|image| image.url == url);
+        ours.with_context(|| format!("brisk remote list does not have {url}"))
     }
 }
 
@@ -526,6 +544,9 @@ fn add_files(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// The image in the registry.
+const REGISTERED: &str = "oci+http://10.0.0.1:5000/app:1";
 
 const CURL: &str = "curl";
 

@@ -24,6 +24,8 @@ pub enum Way {
     Url,
     /// The same with the other input of this number, from 0.
     Input(usize),
+    /// The same as `Url`, from a registry.
+    Registry,
     /// What the start by URL has fetched is there.
     Again,
     /// Everything is there, and the network is not.
@@ -40,6 +42,7 @@ impl fmt::Display for Way {
             Self::DownloadTree => write!(f, "download and unpack the tree"),
             Self::Url => write!(f, "brisk run URL"),
             Self::Input(number) => write!(f, "brisk run URL, input {}", number + 1),
+            Self::Registry => write!(f, "brisk run URL, registry"),
             Self::Again => write!(f, "brisk run URL, again"),
             Self::Offline => write!(f, "brisk run URL, offline"),
             Self::Rival(number) => write!(f, "rival {}", number + 1),
@@ -105,7 +108,8 @@ pub struct RemoteRun {
     /// What the relay did in that time.
     #[serde(flatten)]
     pub carried: Carried,
-    /// How many requests the server has answered in that time. One that still runs is not among them.
+    /// How many requests the web server has answered in that time. One that still runs is not among them, and those of the registry
+    /// are not.
     pub answered_requests: u64,
     /// What brisk counted of the image then. None if the run asked brisk for no URL.
     pub counted: Option<Counted>,

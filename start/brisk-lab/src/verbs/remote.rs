@@ -25,6 +25,7 @@ the image on one host. On the other, these ways take turns, in random order:\n\n
   download and unpack the tree  curl and tar, of the same tree as tar.zst, then the program from the directory\n  \
   brisk run URL                 nothing of the image is on the client\n  \
   brisk run URL, input N        the same, with another input than the command\n  \
+  brisk run URL, registry       the same from a docker-registry, with --registry\n  \
   brisk run URL, again          what the first run has fetched is on the disk\n  \
   brisk run URL, offline        the image is complete, and the line is cut\n  \
   rival N                       the command of --rival, then the program from the directory that it has mounted\n\n\
@@ -78,6 +79,10 @@ pub struct Args {
     /// image's directory, the mount point, and an empty directory for the command's own files. May be given more than once.
     #[arg(long, value_name = "CMD")]
     rival: Vec<String>,
+
+    /// Also starts the program from a registry, to which the lab has pushed the image. Needs docker-registry.
+    #[arg(long)]
+    registry: bool,
 
     /// When a launch is ready: exit, line:TEXT, window or window:TITLE. [default: exit]
     #[arg(long, value_name = "WHAT", value_parser = readiness)]
@@ -168,6 +173,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         program,
         inputs,
         rivals: commands("--rival", &args.rival)?,
+        registry: args.registry,
         line: Line::new(args.rtt, args.rate, args.loss)?,
         runs: args.runs,
         download_runs: args.download_runs,
