@@ -1,4 +1,4 @@
-//! The root hash that a digest in a URL vouches for.
+//! What a digest in a URL vouches for.
 
 use sha2::{Digest, Sha256};
 
@@ -9,9 +9,9 @@ use crate::protocol::Resolved;
 use crate::remote_url::RemoteUrl;
 
 impl Resolved {
-    /// The root hash that the manifest names whose digest is in the URL, or in the list whose digest is there. What the registry says of
-    /// digests is not believed.
-    pub fn root_by_digest(&self, url: &RemoteUrl) -> Option<String> {
+    /// The manifest whose digest is in the URL, or in the list whose digest is there. None if it is another one: what the registry, and
+    /// the process that asked it, say of digests is not believed.
+    pub fn manifest_by_digest(&self, url: &RemoteUrl) -> Option<&str> {
         let (name, text) = (url.registry()?, self.manifest.as_deref()?);
         let digest = |text: &str| format!("sha256:{}", digits(&Sha256::digest(text)));
         let found = digest(text);
@@ -20,8 +20,12 @@ impl Resolved {
         let is_listed = list
             .and_then(Index::parse)
             .is_some_and(|index| index.has(&found));
-        let is_named = is_listed || name.digest() == Some(&*found);
-        let artifact = Artifact::parse(text).ok().filter(|_| is_named)?;
+        (is_listed || name.digest() == Some(&*found)).then_some(text)
+    }
+
+    /// The root hash that this manifest names.
+    pub fn root_by_digest(&self, url: &RemoteUrl) -> Option<String> {
+        let artifact = Artifact::parse(self.manifest_by_digest(url)?).ok()?;
         Descriptor::parse(&artifact.descriptor?).ok()?.root_hash
     }
 }

@@ -10,6 +10,8 @@
 //! 4. Else the server vouches for what it sends, if nobody on the way can change that: by https, or on this machine. By
 //!    `--insecure` also where somebody can.
 
+use std::borrow::Cow;
+
 use anyhow::{Context, bail, ensure};
 use brisk_remote::{Artifact, Descriptor, RemoteUrl, Resolved, digits};
 use brisk_terminal::names::shown;
@@ -47,7 +49,8 @@ pub fn judge(
         return by_pin(url, resolved, pin);
     }
     if let Some(keys) = trusted {
-        return by_key(url, resolved, keys, largest_serial);
+        let resolved = of_digest(url, resolved)?;
+        return by_key(url, &resolved, keys, largest_serial);
     }
     if let Some(root) = resolved.root_by_digest(url) {
         return Ok(Trust {
@@ -63,6 +66,29 @@ pub fn judge(
         shown(url.as_str())
     );
     Ok(Trust::default())
+}
+
+/// What the manifest itself says whose digest is in the URL, so that a key vouches for no other image than the one that the user names.
+fn of_digest<'a>(url: &RemoteUrl, resolved: &'a Resolved) -> anyhow::Result<Cow<'a, Resolved>> {
+    if url.registry().is_none_or(|name| name.digest().is_none()) {
+        return Ok(Cow::Borrowed(resolved));
+    }
+    let manifest = resolved.manifest_by_digest(url).with_context(|| {
+        format!(
+            "{}: what came is not the manifest of this digest; ask again (brisk remote forget), or get the digest anew from the publisher",
+            shown(url.as_str())
+        )
+    })?;
+    let Artifact {
+        descriptor,
+        signature,
+        ..
+    } = Artifact::parse(manifest)?;
+    Ok(Cow::Owned(Resolved {
+        descriptor,
+        signature,
+        ..resolved.clone()
+    }))
 }
 
 /// Where it is said what the publisher says of an image, and where its signature is.
@@ -404,6 +430,7 @@ mod tests {
             payload: cosigned.payload.replace("null", "{}"),
             ..cosigned.clone()
         };
+        let at = |digest: &str| format!("oci+http://registry.example/tools/app@sha256:{digest}");
         let by_key = Ok(trust(Some(root.to_owned()), None));
         for (url, resolved, expected) in [
             (
@@ -414,7 +441,7 @@ mod tests {
             (
                 url,
                 resolved(manifest.clone(), &[&damaged, &cosigned]),
-                by_key,
+                by_key.clone(),
             ),
             (
                 url,
@@ -435,6 +462,16 @@ mod tests {
                 "oci://registry.example/tools/other:1",
                 resolved(manifest.clone(), &[&cosigned]),
                 Err("cosign.pub has signed an image in \"registry.example/tools/app\""),
+            ),
+            (
+                &at(&"ab".repeat(32)),
+                resolved(manifest.clone(), &[&cosigned]),
+                Err("what came is not the manifest of this digest"),
+            ),
+            (
+                &at(&digits(&Sha256::digest(&manifest))),
+                resolved(manifest.clone(), &[&cosigned]),
+                by_key,
             ),
             (
                 URL,
@@ -521,6 +558,26 @@ mod tests {
                 "{url} {resolved:?}"
             );
         }
+        // Of a digest counts what its manifest says, and not what somebody says of it.
+        let own = Descriptor {
+            name: "app:1".into(),
+            ..descriptor()
+        };
+        let text = Artifact::manifest(&own, signed(&own, &keys).signature.as_deref(), "app.img");
+        let manifest = text.to_text();
+        let other = Descriptor {
+            root_hash: Some("ef".repeat(32)),
+            ..own
+        };
+        let told = Resolved {
+            manifest: Some(manifest.clone()),
+            ..signed(&other, &keys)
+        };
+        let url = format!(
+            "oci+http://a.example/app@sha256:{}",
+            digits(&Sha256::digest(&manifest))
+        );
+        assert_eq!(judged(&url, &told, Some(&trusted), 0, false), by_key());
         // A root hash in the URL decides alone.
         let pinned = format!("{URL}#sha256={}", root());
         let by_pin = Ok(trust(Some(root()), None));
