@@ -119,7 +119,15 @@ fn read_by_each_verb(place: &Place, url: &str) {
             "{name}"
         );
     }
-    place.done(&["verify", url]);
+    let verified = place.done(&["verify", url]);
+    let verified = String::from_utf8(verified).expect("UTF-8");
+    assert!(
+        !verified.contains(&text(&place.path("cache"))),
+        "{verified}"
+    );
+    let vouched = verified.contains("whose root hash is that of the URL\n");
+    assert_eq!(vouched, url.contains("#sha256="), "{verified}");
+    assert!(verified.ends_with(&format!("{url}: sound\n")), "{verified}");
 }
 
 #[test]

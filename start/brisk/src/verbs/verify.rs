@@ -41,6 +41,9 @@ pub struct Args {
     #[command(flatten)]
     image: ImageArgs,
 
+    #[arg(skip)]
+    fetched: Option<Fetched>,
+
     #[command(flatten)]
     verified: VerifyArgs,
 
@@ -64,6 +67,30 @@ pub struct Args {
     /// Shows no progress.
     #[arg(short, long)]
     quiet: bool,
+}
+
+/// What is known of an image that was fetched from the network.
+#[derive(Debug, Clone)]
+struct Fetched {
+    url: PathBuf,
+    /// Who vouches for its root hash.
+    vouched_by: Option<&'static str>,
+}
+
+impl Args {
+    /// What the image is called.
+    fn name(&self) -> &Path {
+        let fetched = self.fetched.as_ref();
+        fetched.map_or(&self.image.image, |fetched| &fetched.url)
+    }
+
+    /// Who vouches for the root hash with which the image was opened.
+    fn vouched_by(&self) -> Option<&'static str> {
+        match &self.fetched {
+            Some(fetched) => fetched.vouched_by,
+            None => self.verified.given(),
+        }
+    }
 }
 
 /// The result of all checks.
@@ -154,10 +181,11 @@ impl HashTrees {
             found => found?,
         };
         for tree in found {
-            let (name, path_hex) = json::name(tree.path());
+            let is_behind = tree.path() == path;
+            let (name, path_hex) = json::name(if is_behind { args.name() } else { tree.path() });
             let (name, superblock) = (name.into_owned(), tree.superblock());
             let hold = file.try_clone().context("hold the image")?;
-            let compared = VerifiedFile::of_root_of(tree, path, hold)
+            let compared = VerifiedFile::of_root_of(tree, args.name(), hold)
                 .and_then(|verified| verified.check_all(work).map(|()| verified));
             match compared {
                 Ok(verified) => self.compared.push(HashTree {
@@ -309,14 +337,20 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         .wait_for(0..opened.entry.about.len, Class::Pack)?;
     let mut fetched = args.clone();
     fetched.image.image = opened.entry.image_path();
-    fetched.verified = args.verified.of_fetched(opened.entry.about.root.as_deref());
-    args.limits.advise(check_all(&fetched))
+    let vouched_by = args.verified.given().unwrap_or("the URL");
+    fetched.fetched = Some(Fetched {
+        url: args.image.image.clone(),
+        vouched_by: Some(vouched_by).filter(|_| opened.entry.about.is_vouched),
+    });
+    fetched.verified = args.verified.of_fetched(None);
+    args.limits
+        .advise(report(&fetched, &check(&fetched, &opened.image)?))
 }
 
 fn check_all(args: &Args) -> anyhow::Result<Answer> {
     let ImageArgs { image, offset } = &args.image;
     let limits = args.limits.limits();
-    let report = match args.verified.open_within(image, *offset, limits) {
+    let found = match args.verified.open_within(image, *offset, limits) {
         Ok(image) => check(args, &image)?,
         Err(e) => match Fault::of_opening(&e) {
             Some(fault) => {
@@ -334,13 +368,15 @@ fn check_all(args: &Args) -> anyhow::Result<Answer> {
             None => return Err(e),
         },
     };
-    let image = shown(&args.image.image);
-    if args.json {
-        json::print(&report)?;
-    } else {
-        print(&image, &report)?;
+    report(args, &found)
+}
+
+fn report(args: &Args, found: &VerifyJson) -> anyhow::Result<Answer> {
+    match args.json {
+        true => json::print(found)?,
+        false => print(&shown(args.name()), found)?,
     }
-    Ok(match report.sound {
+    Ok(match found.sound {
         true => Answer::Yes,
         false => Answer::No,
     })
@@ -353,7 +389,7 @@ fn is_corrupt(e: &anyhow::Error) -> bool {
 
 fn check(args: &Args, image: &Image) -> anyhow::Result<VerifyJson> {
     let rebuild = match args.rebuild {
-        true => match Rebuild::new(image, &args.image.image) {
+        true => match Rebuild::new(image, args) {
             // The check reports this too, with more detail.
             Err(e) if is_corrupt(&e) => Some(Err(e)),
             rebuild => Some(Ok(rebuild?)),
@@ -425,7 +461,7 @@ fn check_root_hashes(
 ) -> anyhow::Result<()> {
     let path = &args.image.image;
     let given = image.verified().map(|verified| verified.root_hash());
-    let given = given.zip(args.verified.given());
+    let given = given.zip(args.vouched_by());
     let mut known: Vec<_> = given
         .map(|(root, by)| (by.to_owned(), root))
         .into_iter()
@@ -445,7 +481,7 @@ fn check_root_hashes(
             None => wrong.push(format!(
                 "{by}: the root hash {root} is that of no hash tree of {}: it was made for another image, or the tree is gone; get \
                  the image again with both, or if you have made it anew, remove the old root hash",
-                shown(path)
+                shown(args.name())
             )),
         }
     }
@@ -647,18 +683,19 @@ fn print(image: &str, report: &VerifyJson) -> io::Result<()> {
 
 /// How to pack an image again.
 struct Rebuild<'a> {
-    path: &'a Path,
+    args: &'a Args,
     writer: ImageWriter,
 }
 
 impl<'a> Rebuild<'a> {
     /// Fails if the image does not record how it was made. Warns if other versions made it.
-    fn new(image: &Image, path: &'a Path) -> anyhow::Result<Self> {
+    fn new(image: &Image, args: &'a Args) -> anyhow::Result<Self> {
+        let name = args.name();
         let Some(recipe) = image.recipe()? else {
             bail!(
                 "{}: cannot pack it again, because it does not record how it was made; \
                  compare it with what it was made from instead: brisk diff IMAGE TREE",
-                path.display()
+                name.display()
             );
         };
         let writer = ImageWriter::from_recipe(&recipe)?.time(image.mkfs_time());
@@ -670,13 +707,13 @@ impl<'a> Rebuild<'a> {
         if let Some(entry) = image.entry_point()? {
             writer = writer.entry_point(entry);
         }
-        warn_of_versions(path, &recipe, &writer.to_recipe());
-        Ok(Self { path, writer })
+        warn_of_versions(name, &recipe, &writer.to_recipe());
+        Ok(Self { args, writer })
     }
 
     fn run(&self, image: &Image, quiet: bool) -> anyhow::Result<Rebuilt> {
         let tree = Tree::from_image(image, &TreeRules::default())?;
-        let directory = temporary_directory(self.path)?;
+        let directory = temporary_directory(&self.args.image.image)?;
         let path = directory.path().join("image");
         let progress = Progress::new(Some(tree.bytes()), quiet);
         let writer = self.writer.clone().progress(progress.callback());
@@ -685,7 +722,7 @@ impl<'a> Rebuild<'a> {
         let open = |path: &Path| {
             open_at_once(path).with_context(|| format!("{}: cannot open it", path.display()))
         };
-        let (old, new) = (open(self.path)?, open(&path)?);
+        let (old, new) = (open(&self.args.image.image)?, open(&path)?);
         // The recipe makes everything before the hot pack and the verity tree. The pack itself was compared with the
         // contents.
         let ends = [image.hot_pack_start()?, image.verity_start()?];
@@ -693,7 +730,7 @@ impl<'a> Rebuild<'a> {
         compare(&old, image.offset(), end, &new).with_context(|| {
             format!(
                 "{}: cannot compare it with the new one",
-                self.path.display()
+                self.args.name().display()
             )
         })
     }
