@@ -145,6 +145,16 @@ impl NoEntry {
             path = shown(path)
         )
     }
+
+    /// Why the verb cannot make something of the image at `path` that starts it, and what to do.
+    pub fn to_be_recorded(&self, path: &Path, verb: &str) -> anyhow::Error {
+        anyhow::anyhow!(
+            "{}: the image has no entry: {self}; record one in a new image, and {verb} that: brisk repack {} -o new.img --entry \
+             bin/app",
+            shown(path),
+            shown_word(path.as_os_str())
+        )
+    }
 }
 
 impl Entry {

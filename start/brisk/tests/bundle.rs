@@ -519,7 +519,7 @@ fn what_can_be_no_bundle_is_refused() {
     );
     let said = refused(&["app.img"]);
     assert!(
-        said.contains("no program is named, and the image has no entry"),
+        said.contains("record one in a new image, and bundle that: brisk repack "),
         "{said}"
     );
     image(stage, "zstd");

@@ -246,9 +246,8 @@ fn only_launchers_are_replaced_and_removed() {
         ),
         (
             &["../app.img", "-o", "app"],
-            "../app.img: no program is named, and the image has no entry: it records none, and has neither AppRun nor a \
-             .desktop file at its top; name a program behind -- (brisk run ../app.img -- bin/app), or record one: brisk \
-             repack ../app.img -o new.img --entry bin/app, or brisk pack --entry",
+            "../app.img: the image has no entry: it records none, and has neither AppRun nor a .desktop file at its top; \
+             record one in a new image, and wrap that: brisk repack ../app.img -o new.img --entry bin/app",
         ),
     ] {
         assert_eq!(

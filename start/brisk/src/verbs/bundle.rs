@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
             image.codec()
         );
     }
-    let entry = Entry::of(&image)?.map_err(|why| why.to_error(path, None, "run"))?;
+    let entry = Entry::of(&image)?.map_err(|why| why.to_be_recorded(path, "bundle"))?;
     for missing in missing_for_desktops(&image)? {
         warn(&format!("{name}: {missing}"));
     }

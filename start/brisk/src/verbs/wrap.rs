@@ -96,7 +96,7 @@ fn wrap(args: &Args, image: &Path, output: &Path) -> anyhow::Result<Answer> {
         true => options.open_url(image)?,
         false => open_image(image, None)?,
     };
-    let entry = Entry::of(&opened)?.map_err(|why| why.to_error(image, None, "run"))?;
+    let entry = Entry::of(&opened)?.map_err(|why| why.to_be_recorded(image, "wrap"))?;
     let path = match is_url {
         true => Ok(image.to_owned()),
         false => image.canonicalize(),
