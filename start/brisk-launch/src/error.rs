@@ -301,6 +301,11 @@ impl Cause {
     pub fn io_error(&self) -> Option<&io::Error> {
         self.source.as_deref()?.downcast_ref()
     }
+
+    /// The same.
+    pub fn into_io_error(self) -> Option<io::Error> {
+        Some(*self.source?.downcast().ok()?)
+    }
 }
 
 impl fmt::Display for Cause {

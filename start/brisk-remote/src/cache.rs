@@ -138,9 +138,8 @@ impl RemoteCache {
     ///
     /// `Place`, if it belongs to somebody else, or others may enter it.
     pub fn of_user() -> Result<Self> {
-        let place = |e: brisk_launch::error::Cause| Error::new(ErrorKind::Place, e.to_string());
-        let caches = cache_directory().map_err(place)?;
-        make_cache_directory(&caches).map_err(place)?;
+        let caches = cache_directory().map_err(Error::place)?;
+        make_cache_directory(&caches).map_err(Error::place)?;
         Self::at(&caches.join("remote"))
     }
 
@@ -150,10 +149,9 @@ impl RemoteCache {
     ///
     /// As [`RemoteCache::of_user`].
     pub fn at(path: &Path) -> Result<Self> {
-        let fd = open_private(path).map_err(|e| Error::new(ErrorKind::Place, e.to_string()))?;
+        let fd = open_private(path).map_err(Error::place)?;
         for name in ["images", "names"] {
-            let path = path.join(name);
-            make_cache_directory(&path).map_err(|e| Error::new(ErrorKind::Place, e.to_string()))?;
+            make_cache_directory(&path.join(name)).map_err(Error::place)?;
         }
         Ok(Self {
             path: path.to_owned(),
@@ -342,7 +340,7 @@ impl RemoteCache {
         let failed = |e| Error::io(format!("make {}", path.display()), e);
         // What is no whole entry.
         self.take_away(key).map_err(failed)?;
-        make_cache_directory(&path).map_err(|e| Error::new(ErrorKind::Place, e.to_string()))?;
+        make_cache_directory(&path).map_err(Error::place)?;
         for name in ["image", "map"] {
             let file = open_own(&path.join(name), true).map_err(failed)?;
             let len = if name == "image" { about.len } else { 0 };
@@ -729,6 +727,17 @@ mod tests {
             used,
             ..About::default()
         }
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_used_is_refused_with_the_reason() {
+        let refused =
+            RemoteCache::at(Path::new("/proc/brisk")).expect_err("no directory is made there");
+        assert_eq!(refused.kind(), ErrorKind::Place);
+        let reasons = brisk_launch::error::with_reasons(&refused);
+        let wanted =
+            "the system could not make /proc/brisk: No such file or directory (os error 2)";
+        assert_eq!(reasons, wanted);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::io;
 
+use brisk_launch::error::Cause;
+
 /// Why an image on the network cannot be used.
 ///
 /// The text says what was tried, what was found, what is allowed, and what to do. The system's own error, if there is one, is in
@@ -50,6 +52,14 @@ impl Error {
             kind: ErrorKind::Io,
             text: format!("cannot {doing}"),
             source: Some(source.into()),
+        }
+    }
+
+    pub(crate) fn place(cause: Cause) -> Self {
+        Self {
+            kind: ErrorKind::Place,
+            text: cause.to_string(),
+            source: cause.into_io_error(),
         }
     }
 
