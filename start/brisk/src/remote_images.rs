@@ -379,7 +379,8 @@ impl RemoteArgs {
                 // Nobody vouches for a list, and a registry has it under a digest.
                 let mut resolved = match self.is_list && url.registry().is_none() {
                     true => Resolved::default(),
-                    false => fetcher.resolve(url, asks)?,
+                    // What was said of an image that is not here may be of an earlier one.
+                    false => fetcher.resolve(url, asks || known.is_none())?,
                 };
                 name_realm(url, &resolved, cache);
                 if trusted.is_some_and(|keys| asks_cosign(url, &resolved, keys))

@@ -322,7 +322,10 @@ impl Shared {
                 body[middle] ^= 1;
             }
             Manner::DrippingHead => return drip(stream),
-            _ if range.is_none() => head = "HTTP/1.1 200 OK\r\n".into(),
+            // As web servers say it of files. A cache takes what is so old for fresh.
+            _ if range.is_none() => {
+                head = "HTTP/1.1 200 OK\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n".into();
+            }
             _ => {}
         }
         write!(
