@@ -30,7 +30,7 @@ use tokio::time::timeout;
 
 use crate::answer::{Judged, judge};
 use crate::refusal::Refusal;
-use crate::registry::{Access, Logins, basic, is_at, refused};
+use crate::registry::{Access, Logins, basic, is_at};
 use crate::s3::{Buckets, Refused, why_refused};
 
 /// How long a connection may take, and how long a server may be silent in an answer. Then the request is sent again.
@@ -351,7 +351,7 @@ impl Origin {
         let status = response.status();
         match status.as_u16() {
             200 => {}
-            401 | 403 => return Err(Refusal::Never(refused(name))),
+            401 | 403 => return Err(self.refuse(name)),
             404 => {
                 let why = format!("{} has no {} {reference}", name.host(), name.name());
                 return Err(Refusal::Never(why));

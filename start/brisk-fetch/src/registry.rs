@@ -62,6 +62,8 @@ pub struct Logins {
 struct Host {
     /// None: the user was not asked. Some(None): there is nothing.
     login: Option<Option<Credential>>,
+    /// It has let nobody in since the user was asked. What arrives meanwhile may need the same credentials, so they stay.
+    is_refused: bool,
     /// Names of which it has given something without asking who the user is.
     open: HashSet<String>,
     /// Values of `Authorization`.
@@ -98,6 +100,13 @@ impl Logins {
             host.tokens.clear();
         }
         host.login = Some(credential);
+    }
+
+    /// Whether the user should be asked again, who may have logged in since a registry has let nobody in. This forgets it.
+    pub fn takes_refused(&self, name: &RegistryName) -> bool {
+        let mut hosts = self.hosts.borrow_mut();
+        let host = hosts.get_mut(name.host());
+        host.is_some_and(|host| std::mem::take(&mut host.is_refused))
     }
 
     /// Whether anything is known of how a registry lets this user in.
@@ -165,7 +174,7 @@ impl Origin {
         }
         let token = self.logins.token(name, access);
         match token == used {
-            true => Err(Refusal::Never(refused(name))),
+            true => Err(self.refuse(name)),
             false => Ok(self.send_with(&make, token.as_ref()).await?),
         }
     }
@@ -252,6 +261,13 @@ impl Origin {
         Ok(is_new)
     }
 
+    /// The registry does not let the user in.
+    pub fn refuse(&self, name: &RegistryName) -> Refusal {
+        let mut hosts = self.logins.hosts.borrow_mut();
+        hosts.entry(name.host().to_owned()).or_default().is_refused = true;
+        Refusal::Never(refused(name))
+    }
+
     fn slow_tokens(&self, name: &RegistryName) -> String {
         let realm = self.logins.realm(name);
         let realm = realm.as_deref().unwrap_or_else(|| name.host());
@@ -284,7 +300,7 @@ impl Origin {
         let response = self.send(request).await?;
         let status = response.status();
         if matches!(status.as_u16(), 400 | 401 | 403) {
-            return Err(Refusal::Never(refused(name)));
+            return Err(self.refuse(name));
         }
         if status != StatusCode::OK {
             return Err(format!(

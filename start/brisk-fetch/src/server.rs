@@ -276,6 +276,11 @@ impl Server {
         match ask {
             Ask::Resolve { url, refresh, wait } => {
                 let url = parse_url(&url)?;
+                if let Some(name) = url.registry()
+                    && self.origin.logins.takes_refused(&name)
+                {
+                    return Err(Refusal::Login(name.host().to_owned()));
+                }
                 let found = within(wait, self.resolve(&url, refresh)).await?;
                 Ok(Served::Told(Tell::Resolved(found)))
             }

@@ -97,6 +97,12 @@ impl Registry {
     /// Somebody who has logged in there as alice.
     fn alice(&self) -> Place {
         let place = Place::new();
+        self.log_in(&place);
+        place
+    }
+
+    /// As docker login does.
+    fn log_in(&self, place: &Place) {
         let secret = BASE64.encode(b"alice:sesame");
         let auths = format!(
             "{{\"auths\":{{\"{}\":{{\"auth\":\"{secret}\"}}}}}}",
@@ -104,7 +110,6 @@ impl Registry {
         );
         fs::create_dir(place.path("home/.docker")).expect("room");
         fs::write(place.path("home/.docker/config.json"), auths).expect("room");
-        place
     }
 }
 
@@ -333,6 +338,19 @@ fn who_has_not_logged_in_is_told_how() {
             .iter()
             .all(|(_, who)| { who.as_ref().is_none_or(|who| who.starts_with("Bearer")) })
     );
+}
+
+/// By the fetcher that was told before that there is nothing.
+#[test]
+fn who_logs_in_is_let_in_at_once() {
+    let files = Place::new();
+    let registry = Registry::start(&files);
+    registry.change(|state| state.user = alice());
+    let place = Place::new();
+    let message = place.fails(&["cat", &registry.url(), "etc/text"]);
+    assert!(message.contains("skopeo login"), "{message}");
+    registry.log_in(&place);
+    assert!(place.done(&["cat", &registry.url(), "etc/text"]) == contents("etc/text"));
 }
 
 #[test]
