@@ -31,7 +31,7 @@ use brisk_launch::private_directory::{cache_directory, make_cache_directory, ope
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::hex::sha256_of;
 use crate::presence::Presence;
 use crate::protocol::{OpenOptions, Resolved};
@@ -713,6 +713,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     fn cache() -> (tempfile::TempDir, RemoteCache) {
         let dir = tempfile::tempdir().expect("a directory");

@@ -27,7 +27,7 @@ pub enum ErrorKind {
     Name,
     /// The server does not give the image, or gave something else.
     Server,
-    /// Nobody vouches for what the server says.
+    /// Nobody whom the user trusts vouches for what the server says.
     Untrusted,
     /// The directory of images cannot be used.
     Place,
@@ -47,7 +47,8 @@ impl Error {
         }
     }
 
-    pub(crate) fn io(doing: impl fmt::Display, source: impl Into<io::Error>) -> Self {
+    /// That the system did not let brisk do this.
+    pub fn io(doing: impl fmt::Display, source: impl Into<io::Error>) -> Self {
         Self {
             kind: ErrorKind::Io,
             text: format!("cannot {doing}"),
@@ -60,6 +61,15 @@ impl Error {
             kind: ErrorKind::Place,
             text: cause.to_string(),
             source: cause.into_io_error(),
+        }
+    }
+
+    /// The same, with what it is about in front.
+    #[must_use]
+    pub fn about(self, what: impl fmt::Display) -> Self {
+        Self {
+            text: format!("{what}: {}", self.text),
+            ..self
         }
     }
 

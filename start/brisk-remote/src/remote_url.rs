@@ -169,23 +169,10 @@ impl RemoteUrl {
         }
     }
 
-    /// The same URL, and which image is wanted if there are several under this name.
-    ///
-    /// # Errors
-    ///
-    /// `Name`, if there can be no others.
-    pub fn choosing(&self, choice: &Choice) -> Result<Self> {
-        let Some(name) = self.registry() else {
-            let text = shown(&self.text);
-            return Err(Error::new(
-                ErrorKind::Name,
-                format!(
-                    "{text}: only a registry has several images under one name; leave out --variant"
-                ),
-            ));
-        };
-        Ok(Self {
-            text: name.choosing(choice).to_string(),
+    /// The same URL, and which image is wanted if there are several under this name. None outside of a registry, where there are none.
+    pub fn choosing(&self, choice: &Choice) -> Option<Self> {
+        Some(Self {
+            text: self.registry()?.choosing(choice).to_string(),
             ..self.clone()
         })
     }

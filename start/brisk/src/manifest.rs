@@ -11,13 +11,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use brisk_image::verity::{BLOCK, RootHash, Verity};
 use brisk_io::{ByteSource, open_at_once};
+use brisk_terminal::names::shown;
+use brisk_trust::{SignedText, TrustedKeys, read_short};
 use sha2::{Digest, Sha256};
 
 /// The first line.
 const TITLE: &str = "brisk-manifest 1";
-
-/// The most bytes of a manifest or of a file beside it that brisk reads: far more than any of them needs.
-pub const MOST_BYTES: u64 = 16 << 10;
 
 /// Bytes of a file beside the image that are hashed at once.
 const CHUNK: usize = 1 << 20;
@@ -137,6 +136,37 @@ impl Manifest {
             );
         }
         Ok(manifest)
+    }
+
+    /// The manifest beside the image at `path`, if one of `keys` has signed it.
+    ///
+    /// # Errors
+    ///
+    /// If manifest or signature are missing or damaged, or none of the keys has made the signature. The text says what
+    /// to do.
+    pub fn signed(path: &Path, keys: &TrustedKeys) -> anyhow::Result<Self> {
+        keys.check_any(&shown(path))?;
+        let (manifest_path, signature_path) = (manifest_beside(path), signature_beside(path));
+        let read = |file: &Path| {
+            let open = open_at_once(file).map_err(anyhow::Error::from);
+            open.and_then(|open| Ok(read_short(open, file)?)).with_context(|| {
+                format!(
+                    "{}: the image is not signed: expected its manifest and signature in {} and {}; get them from the \
+                     publisher, or sign the image with brisk sign",
+                    shown(path),
+                    shown(&manifest_path),
+                    shown(&signature_path)
+                )
+            })
+        };
+        let (manifest, signature) = (read(&manifest_path)?, read(&signature_path)?);
+        keys.check(&SignedText {
+            text: &manifest,
+            name: &shown(&manifest_path),
+            signature: &signature,
+            name_of_signature: &shown(&signature_path),
+        })?;
+        Self::parse(&manifest).with_context(|| format!("{}: cannot use it", shown(&manifest_path)))
     }
 
     /// What the image is compared with.

@@ -7,11 +7,10 @@ use std::path::Path;
 use anyhow::Context;
 use brisk_remote::{Ask, Done, Job, RegistryName};
 use brisk_terminal::messages::warn;
-use brisk_terminal::names::shown;
+use brisk_trust::{login, said_of_realm};
 
 use crate::launcher::beside;
 use crate::progress::Progress;
-use crate::registry_login::login;
 use crate::remote_images::FETCH;
 
 /// Asks a registry. What is sent is in `input`, and what comes goes into `directory`. `bytes`: how many it will be.
@@ -36,9 +35,5 @@ pub fn run(
 
 /// Says which other host gives tokens for a registry.
 pub fn warn_of_realm(name: &RegistryName, realm: &str) {
-    warn(&format!(
-        "{} takes tokens of {}, which has seen your credentials if you have some",
-        shown(name.host()),
-        shown(realm)
-    ));
+    warn(&said_of_realm(name, realm));
 }

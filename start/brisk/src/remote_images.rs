@@ -1,6 +1,6 @@
-//! Images on the network: how a URL becomes an image that is read.
+//! The options of images on the network, and hot packs there.
 
-use std::io::{self, IsTerminal, stderr};
+use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,31 +8,34 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use brisk_image::hot_pack::HotPack;
 use brisk_image::verity::{RootHash, Verity};
-use brisk_image::{ErrorKind, Image, Limits, OpenOptions as ImageOptions, Work};
-use brisk_launch::sys::process::start_detached;
+use brisk_image::{Limits, OpenOptions as ImageOptions, Work};
 use brisk_remote::{
-    Arriving, Ask, Background, Choice, Class, Content, Descriptor, Entry, Fetcher, FetcherPlace,
-    OpenOptions, RemoteCache, RemoteUrl, Resolved, WAIT, WaitingImage, is_tag, now,
+    Arriving, Background, Class, Descriptor, Entry, Fetcher, RemoteUrl, WAIT, WaitingImage, is_tag,
+    now,
 };
-use brisk_serve::{
-    KernelSupport, RemoteImage, RemotePack, Support, open_arriving, open_arriving_pack,
-};
+use brisk_serve::{KernelSupport, RemoteImage, RemotePack, Support, open_arriving_pack};
 use brisk_terminal::age::parse_linger;
 use brisk_terminal::messages::{say, warn};
 use brisk_terminal::names::shown;
 use brisk_terminal::size::parse_size;
+use brisk_trust::{
+    ArgumentNames, OpenError, OpenedRemote, RemoteOptions, TrustedKeys, compared,
+    digest_of_manifest,
+};
 
 use crate::launcher::beside;
-use crate::registry_job::warn_of_realm;
-use crate::registry_login::login;
-use crate::remote_trust::{Trust, asks_cosign, judge};
-use crate::trusted_keys::TrustedKeys;
 
 /// The program that asks the network.
 pub const FETCH: &str = "brisk-fetch";
 
-/// A name is asked for anew beside a start, but not more often than this.
-const ASK_AGAIN: u64 = 60;
+/// What messages call the arguments of these commands.
+pub const NAMES: ArgumentNames = ArgumentNames {
+    trust: "--trust",
+    trust_key: "--trust KEY.pub",
+    insecure: "--insecure",
+    refresh: "--refresh",
+    variant: "--variant",
+};
 
 /// How long a read waits for a hot pack of its own without any progress, before it goes to the image.
 const HOT_WAIT: Duration = Duration::from_secs(5);
@@ -72,10 +75,6 @@ pub struct RemoteArgs {
     /// The codecs that can be read. None: all.
     #[arg(skip)]
     pub codecs: Option<Vec<String>>,
-
-    /// Of a hot pack only the list of pages is wanted, so nothing asks what its server says of the frames.
-    #[arg(skip)]
-    is_list: bool,
 }
 
 /// A [`Background`] as it is written.
@@ -84,17 +83,6 @@ enum When {
     Never,
     Idle,
     Full,
-}
-
-/// An image from the network that can be read.
-pub struct OpenedRemote {
-    pub image: Image,
-    pub remote: RemoteImage,
-    pub entry: Entry,
-    /// What the image is read from.
-    pub source: Arc<WaitingImage>,
-    /// Nothing beside it can be asked for.
-    is_presigned: bool,
 }
 
 /// A hot pack on the network.
@@ -132,9 +120,11 @@ pub enum UsedHot {
 
 impl RemoteArgs {
     /// `background`: what counts if the user says nothing.
-    fn options(&self, root: Option<String>, background: Option<Background>) -> OpenOptions {
-        OpenOptions {
-            root,
+    fn options(&self, background: Option<Background>) -> anyhow::Result<RemoteOptions> {
+        let program = beside(FETCH).context("cannot find brisk's own file")?;
+        Ok(RemoteOptions {
+            insecure: self.insecure,
+            refresh: self.refresh,
             background: match self.background {
                 None => background.unwrap_or_default(),
                 Some(When::Never) => Background::Never,
@@ -143,19 +133,13 @@ impl RemoteArgs {
             },
             limit_rate: self.limit_rate,
             wait: self.wait.map_or(WAIT, |wait| wait.as_secs().max(1)),
-        }
-    }
-
-    /// The same URL, and which image is wanted.
-    fn chosen(&self, url: RemoteUrl) -> anyhow::Result<RemoteUrl> {
-        let choice = Choice {
+            on_wait: tell_wait,
             variant: self.variant.clone(),
-            codecs: self.codecs.clone().filter(|_| url.registry().is_some()),
-        };
-        match choice == Choice::default() {
-            true => Ok(url),
-            false => Ok(url.choosing(&choice)?),
-        }
+            codecs: self.codecs.clone(),
+            has_threads: false,
+            warn,
+            ..RemoteOptions::new(program, NAMES)
+        })
     }
 
     /// Fails if a variant is asked for of the file at `path`.
@@ -166,12 +150,6 @@ impl RemoteArgs {
             shown(path)
         );
         Ok(())
-    }
-
-    /// The user's fetcher, which waits for servers as long as the user says.
-    fn place(&self) -> anyhow::Result<FetcherPlace> {
-        let wait = self.options(None, None).wait;
-        Ok(place()?.wait(wait, tell_wait))
     }
 
     /// Opens the image of the URL `name`. `trusted`: the keys of which one must have signed it. This starts no thread.
@@ -186,27 +164,9 @@ impl RemoteArgs {
         options: &ImageOptions,
         background: Option<Background>,
     ) -> anyhow::Result<OpenedRemote> {
-        let url = self.chosen(RemoteUrl::of_user(name)?)?;
-        let place = self.place()?;
-        let cache = place.cache();
-        let mut anew = false;
-        let (entry, (image, source)) = loop {
-            let entry = self.entry(&url, &place, trusted, background, anew)?;
-            match open_entry(&url, &entry, &place, options) {
-                Ok(opened) => break (entry, opened),
-                // A server may have said what was not so.
-                Err(e) if !anew && is_doubtful(&e, &entry, cache) => anew = true,
-                Err(e) => return Err(e),
-            }
-        };
-        let remote = RemoteImage::new(cache.path(), &*entry.key, place.program());
-        Ok(OpenedRemote {
-            image,
-            remote,
-            entry,
-            source,
-            is_presigned: url.is_presigned(),
-        })
+        let url = RemoteUrl::of_user(name)?;
+        let opened = self.options(background)?.open(&url, trusted, options);
+        opened.map_err(plain)
     }
 
     /// A hot pack on the network: of the URL `named`, or else of `URL.hot` beside an image that has no pack itself. One of `keys` must
@@ -234,14 +194,15 @@ impl RemoteArgs {
             };
         }
         let has_none = |opened: &&OpenedRemote| matches!(opened.image.hot_pack_range(), Ok(None));
-        let Some(opened) = opened.filter(|opened| !opened.is_presigned && has_none(opened)) else {
+        let Some(opened) = opened.filter(|opened| !opened.url.is_presigned() && has_none(opened))
+        else {
             return Ok(None);
         };
         let url = RemoteUrl::parse(&opened.entry.about.url)?;
         let beside = match url.registry() {
             None => Some(url.beside(".hot")),
             Some(name) => {
-                let digest = pushed_pack(&url, &opened.entry, arrives).unwrap_or_default();
+                let digest = pushed_pack(&url, opened, arrives).unwrap_or_default();
                 digest.map(|digest| name.at_digest(&digest))
             }
         };
@@ -251,7 +212,7 @@ impl RemoteArgs {
         let beside = RemoteUrl::parse(&beside)?;
         // A start of what is here needs no network, and one of another image no three round trips each time to hear that there is no
         // pack. What is not there is no fault.
-        let is_absent = !self.refresh && place()?.cache().is_absent(&beside, now());
+        let is_absent = !self.refresh && opened.place.cache().is_absent(&beside, now());
         let asks = arrives && !is_absent;
         Ok(self.open_hot(&beside, keys, asks, arrives).ok())
     }
@@ -270,22 +231,25 @@ impl RemoteArgs {
             wait: Some(self.wait.unwrap_or(HOT_WAIT).min(HOT_WAIT)),
             ..self.clone()
         };
-        match keys().and_then(|keys| of_pack.open_signed(url, &keys, asks, arrives)) {
+        let of_pack = of_pack.options(None)?;
+        match keys().and_then(|keys| RemoteHot::signed(&of_pack, url, &keys, asks, arrives)) {
             Ok(signed) => Ok(signed),
-            Err(e) => of_pack.open_list(url, format!("{e:#}"), asks),
+            Err(e) => RemoteHot::list(&of_pack, url, format!("{e:#}"), asks),
         }
     }
+}
 
-    fn open_signed(
-        &self,
+impl RemoteHot {
+    fn signed(
+        options: &RemoteOptions,
         url: &RemoteUrl,
         keys: &TrustedKeys,
         asks: bool,
         arrives: bool,
-    ) -> anyhow::Result<RemoteHot> {
+    ) -> anyhow::Result<Self> {
         // Without a key nothing is asked for.
         keys.check_any(&shown(url.as_str()))?;
-        let place = self.place()?;
+        let place = options.place()?;
         let known = place.cache().known(url)?;
         let is_whole = |entry: &Entry| entry.about.is_complete;
         let not_here = "the image is here, and the pack is not";
@@ -294,11 +258,11 @@ impl RemoteArgs {
         let is_list = known.is_some_and(
             |entry| matches!(entry.described(), Ok(found) if found.descriptor.is_none()),
         );
-        let asking = Self {
-            refresh: self.refresh || is_list,
-            ..self.clone()
+        let asking = RemoteOptions {
+            refresh: options.refresh || is_list,
+            ..options.clone()
         };
-        let entry = asking.entry(url, &place, Some(keys), None, false)?;
+        let entry = asking.entry(url, &place, Some(keys), false)?;
         // Else each of its frames would come later than the same pages of the image.
         ensure!(arrives || is_whole(&entry), not_here);
         let root = entry.about.root.as_deref().map(str::parse::<RootHash>);
@@ -313,24 +277,29 @@ impl RemoteArgs {
         let source = Arc::new(WaitingImage::new(arriving, place.clone()));
         let name = Path::new(url.as_str());
         let opened = open_arriving_pack(&source, name, root, tree);
-        let opened = opened.map(drop).map_err(Into::into);
-        let ((), source) = compared(opened, source, &entry, place.cache())?;
+        let compared = compared(opened.map(drop), source, &entry, place.cache());
+        let ((), source) = compared.map_err(plain)?;
         let file = RemoteImage::new(place.cache().path(), &*entry.key, place.program());
-        Ok(RemoteHot {
+        Ok(Self {
             used: UsedHot::Signed(RemotePack::new(name, file, Verity::new(root))),
             source,
         })
     }
 
-    fn open_list(&self, url: &RemoteUrl, why: String, asks: bool) -> anyhow::Result<RemoteHot> {
-        let place = self.place()?;
-        let any = Self {
+    fn list(
+        options: &RemoteOptions,
+        url: &RemoteUrl,
+        why: String,
+        asks: bool,
+    ) -> anyhow::Result<Self> {
+        let place = options.place()?;
+        let any = RemoteOptions {
             insecure: true,
             is_list: true,
-            ..self.clone()
+            ..options.clone()
         };
         let entry = match asks {
-            true => any.entry(url, &place, None, None, false)?,
+            true => any.entry(url, &place, None, false)?,
             false => place
                 .cache()
                 .known(url)?
@@ -340,157 +309,13 @@ impl RemoteArgs {
         let source = Arc::new(WaitingImage::new(arriving, place));
         let pack = HotPack::from_source(Arc::clone(&source), &Limits::default());
         pack.with_context(|| format!("{url} is no hot pack that brisk can use"))?;
-        Ok(RemoteHot {
+        Ok(Self {
             used: UsedHot::List {
                 path: entry.image_path(),
                 why,
             },
             source,
         })
-    }
-
-    /// The entry of a URL. One that is known starts at once, unless it is in doubt, or `anew`.
-    fn entry(
-        &self,
-        url: &RemoteUrl,
-        place: &FetcherPlace,
-        trusted: Option<&TrustedKeys>,
-        background: Option<Background>,
-        anew: bool,
-    ) -> anyhow::Result<Entry> {
-        // What a manifest says is known only when it is here.
-        if trusted.is_none() && url.registry().is_none_or(|name| name.digest().is_none()) {
-            // Before anybody is asked over a network that can be read.
-            judge(url, &Resolved::default(), None, 0, self.insecure)?;
-        }
-        let cache = place.cache();
-        let is_newer = !url.is_fixed() && cache.takes_newer(url);
-        let known = cache.known(url)?;
-        let anew = anew || known.as_ref().is_some_and(|entry| entry.about.is_doubted);
-        let asks = self.refresh || is_newer || anew;
-        if let Some(entry) = known.as_ref().filter(|_| !asks)
-            && let Some(entry) = self.known(url, place, trusted, entry, background)?
-        {
-            return Ok(entry);
-        }
-        let asked = Fetcher::at(place)
-            .map_err(anyhow::Error::from)
-            .and_then(|mut fetcher| {
-                // Nobody vouches for a list, and a registry has it under a digest.
-                let mut resolved = match self.is_list && url.registry().is_none() {
-                    true => Resolved::default(),
-                    // What was said of an image that is not here may be of an earlier one.
-                    false => fetcher.resolve(url, asks || known.is_none())?,
-                };
-                name_realm(url, &resolved, cache);
-                if trusted.is_some_and(|keys| asks_cosign(url, &resolved, keys))
-                    && let Some(subject) = digest_of_manifest(&resolved)
-                {
-                    resolved.cosigned = fetcher.cosigned(url, subject)?;
-                }
-                let trust = self.trust(url, &resolved, trusted, cache)?;
-                Ok((fetcher, resolved, trust))
-            });
-        let (mut fetcher, resolved, trust) = match (asked, &known) {
-            (Ok(asked), _) => asked,
-            // The name is known, and what it meant is better than nothing.
-            (Err(e), Some(entry)) if !self.refresh => {
-                let known = self.known(url, place, trusted, entry, background);
-                if !matches!(known, Ok(None)) {
-                    warn(&format!(
-                        "{e:#}; brisk starts the image that it has under this name"
-                    ));
-                }
-                return known?.ok_or(e);
-            }
-            (Err(e), _) => return Err(e.context(format!("cannot get {url}"))),
-        };
-        if let Some(why) = resolved.stale.as_deref().filter(|_| self.refresh) {
-            bail!(
-                "{url}: the server cannot be asked for the newest image ({why}); leave out --refresh to start the one that is here"
-            );
-        }
-        let mut options = self.options(trust.root.clone(), background);
-        if trust.whole.is_some() {
-            options.background = Background::Full;
-        }
-        let opened = fetcher.open(url, &resolved, &options, anew)?;
-        let entry = || -> anyhow::Result<Entry> {
-            let entry = cache.entry(&opened.key)?;
-            entry.with_context(|| format!("{url}: it was removed from the cache meanwhile"))
-        };
-        let mut found = entry()?;
-        if let Some(whole) = &trust.whole {
-            let arriving = Arc::new(Arriving::open(&found)?);
-            WaitingImage::new(arriving, place.clone())
-                .wait_for_whole()
-                .with_context(|| format!("cannot get {url}"))?;
-            found = entry()?;
-            ensure!(
-                is_whole(&found, whole),
-                "{url}: the whole image is not what was signed; get it again: brisk remote forget {url}"
-            );
-        }
-        cache.remember(url, &opened.key, trust.serial)?;
-        Ok(found)
-    }
-
-    /// Who vouches for the image, of which the server says `resolved`.
-    fn trust(
-        &self,
-        url: &RemoteUrl,
-        resolved: &Resolved,
-        trusted: Option<&TrustedKeys>,
-        cache: &RemoteCache,
-    ) -> anyhow::Result<Trust> {
-        let serial = cache.largest_serial(url)?;
-        judge(url, resolved, trusted, serial, self.insecure)
-    }
-
-    /// The entry that this URL had last, if it may be used as it is.
-    fn known(
-        &self,
-        url: &RemoteUrl,
-        place: &FetcherPlace,
-        trusted: Option<&TrustedKeys>,
-        entry: &Entry,
-        background: Option<Background>,
-    ) -> anyhow::Result<Option<Entry>> {
-        let resolved = entry.described()?;
-        let cache = place.cache();
-        let trust = match self.trust(url, &resolved, trusted, cache) {
-            // The registry may have a signature that nobody has asked for yet.
-            Err(_) if trusted.is_some_and(|keys| asks_cosign(url, &resolved, keys)) => {
-                return Ok(None);
-            }
-            trust => trust?,
-        };
-        let root = trust.root;
-        if root.is_some() && root != entry.about.root
-            || trust.whole.is_some_and(|whole| !is_whole(entry, &whole))
-        {
-            return Ok(None);
-        }
-        let mut entry = entry.clone();
-        if entry.about.is_complete {
-            // Nothing beside a presigned URL can be asked for.
-            let asks =
-                !url.is_fixed() && !url.is_presigned() && asks_again(entry.about.asked, now());
-            entry.about.used = now();
-            if asks {
-                entry.about.asked = now();
-            }
-            // For who finds a part of it wrong.
-            entry.about.options = self.options(root, background);
-            // A full disk, or one that is only read, keeps no image from its start.
-            entry.save().ok();
-            if asks {
-                ask_beside(url, place);
-            }
-            return Ok(Some(entry));
-        }
-        Fetcher::at(place)?.open(url, &resolved, &self.options(root, background), false)?;
-        Ok(Some(entry))
     }
 }
 
@@ -528,147 +353,30 @@ pub fn local_name(path: &Path) -> PathBuf {
     }
 }
 
-/// Where the user's fetcher is, or can be started.
-fn place() -> anyhow::Result<FetcherPlace> {
-    let cache = Arc::new(RemoteCache::of_user()?);
-    let program = beside(FETCH).context("cannot find brisk's own file")?;
-    Ok(FetcherPlace::new(cache, &program).login(login))
-}
-
-/// Says once which other host gives tokens for a registry.
-fn name_realm(url: &RemoteUrl, resolved: &Resolved, cache: &RemoteCache) {
-    if let (Some(name), Some(realm)) = (url.registry(), &resolved.realm)
-        && cache.is_first_realm(name.host(), realm)
-    {
-        warn_of_realm(&name, realm);
+/// What commands say of it.
+fn plain(error: OpenError) -> anyhow::Error {
+    match error {
+        OpenError::Remote(e) => e.into(),
+        OpenError::Image(e) => e.into(),
     }
 }
 
 /// The digest of the manifest of the hot pack that somebody has pushed for an image. `asks`: the registry is asked, if none is known.
-fn pushed_pack(url: &RemoteUrl, entry: &Entry, asks: bool) -> anyhow::Result<Option<String>> {
-    let known = entry.pack()?;
+fn pushed_pack(
+    url: &RemoteUrl,
+    opened: &OpenedRemote,
+    asks: bool,
+) -> anyhow::Result<Option<String>> {
+    let known = opened.entry.pack()?;
     if known.is_some() || !asks {
         return Ok(known);
     }
-    let Some(subject) = digest_of_manifest(&entry.described()?) else {
+    let Some(subject) = digest_of_manifest(&opened.entry.described()?) else {
         return Ok(None);
     };
-    let digest = Fetcher::at(&place()?)?.referrer(url, subject)?;
-    entry.note_pack(&digest)?;
+    let digest = Fetcher::at(&opened.place)?.referrer(url, subject)?;
+    opened.entry.note_pack(&digest)?;
     Ok(Some(digest))
-}
-
-fn digest_of_manifest(resolved: &Resolved) -> Option<String> {
-    let text = resolved.manifest.as_deref()?;
-    Some(Content::of(text.as_bytes(), "").digest)
-}
-
-/// Whether all of an image is here, and was compared with this SHA-256.
-fn is_whole(entry: &Entry, sha256: &str) -> bool {
-    entry.about.is_complete && entry.about.sha256.as_deref() == Some(sha256)
-}
-
-/// Opens what is here of an image, and waits for what is not.
-fn open_entry(
-    url: &RemoteUrl,
-    entry: &Entry,
-    place: &FetcherPlace,
-    options: &ImageOptions,
-) -> anyhow::Result<(Image, Arc<WaitingImage>)> {
-    let arriving = Arc::new(Arriving::open(entry)?);
-    let source = Arc::new(WaitingImage::new(arriving, place.clone()));
-    let text = entry.described()?.descriptor;
-    let described = text.and_then(|text| Descriptor::parse(&text).ok());
-    let root = entry.about.root.as_deref();
-    let root = root.map(str::parse::<RootHash>).transpose()?;
-    let path = Path::new(url.as_str());
-    let opened = open_arriving(
-        Arc::clone(&source),
-        path,
-        root.map(Verity::new),
-        described.as_ref(),
-        options,
-    );
-    let opened = opened.map_err(|e| e.with_path(path).into());
-    compared(opened, source, entry, place.cache())
-}
-
-/// Remembers that the image that was opened has its root hash. One that never had it is another file, and is not kept under that
-/// hash.
-fn compared<T>(
-    opened: anyhow::Result<T>,
-    source: Arc<WaitingImage>,
-    entry: &Entry,
-    cache: &RemoteCache,
-) -> anyhow::Result<(T, Arc<WaitingImage>)> {
-    match opened {
-        Ok(opened) => {
-            if entry.about.root.is_some() {
-                // What cannot be written now, the next start writes.
-                entry.note_compared().ok();
-            }
-            Ok((opened, source))
-        }
-        Err(e) => {
-            // What is open stays.
-            drop(source);
-            if entry.about.is_vouched && is_wrong(&e) && !entry.is_compared() {
-                cache.remove(entry)?;
-            }
-            Err(e)
-        }
-    }
-}
-
-/// Whether an image cannot be opened because of what a server has said of it, though somebody else vouches for it.
-fn is_doubtful(error: &anyhow::Error, entry: &Entry, cache: &RemoteCache) -> bool {
-    let is_doubted = || {
-        let now = cache.entry(&entry.key).ok().flatten();
-        now.is_some_and(|now| now.about.is_doubted)
-    };
-    entry.about.is_vouched && (is_wrong(error) || is_doubted())
-}
-
-/// Whether the bytes are not those of the image.
-fn is_wrong(error: &anyhow::Error) -> bool {
-    let is_invalid = |e: &io::Error| e.kind() == io::ErrorKind::InvalidData;
-    error.chain().any(|e| {
-        e.downcast_ref().is_some_and(is_invalid)
-            || e.downcast_ref::<brisk_image::Error>()
-                .is_some_and(|e| e.kind() == ErrorKind::Corrupt)
-    })
-}
-
-/// Whether a server that was asked at `asked` is asked again at `now`, in seconds. A clock that was put back asks.
-fn asks_again(asked: u64, now: u64) -> bool {
-    now.checked_sub(asked)
-        .is_none_or(|since| since >= ASK_AGAIN)
-}
-
-/// Asks whether there is a newer image, for the next start. Nobody waits for that.
-fn ask_beside(url: &RemoteUrl, place: &FetcherPlace) {
-    use std::os::fd::{AsFd, AsRawFd};
-    let ask = || {
-        let refresh = Ask::Refresh {
-            url: url.as_str().to_owned(),
-        };
-        let asked = Fetcher::at(place).and_then(|mut fetcher| {
-            if url.registry().is_some() || url.object().is_some() {
-                // A fetcher that was started since does not know who the user is.
-                fetcher.resolve(url, false)?;
-            }
-            fetcher.send(&refresh)
-        });
-        i32::from(asked.is_err())
-    };
-    // Without it the image stays as it is.
-    if let Ok(null) = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-    {
-        start_detached(&[place.cache().fd().as_raw_fd()], null.as_fd(), ask).ok();
-    }
 }
 
 /// Somebody has waited for a second.
@@ -709,20 +417,5 @@ mod tests {
         ] {
             assert_eq!(of(zstd, xz).map(|names| names.join("+")).as_deref(), codecs);
         }
-    }
-
-    /// However often it starts.
-    #[test]
-    fn a_server_is_asked_anew_at_most_once_a_minute() {
-        let mut asked = 0;
-        let asks = (1_000_000..1_000_600).step_by(7).filter(|now| {
-            let asks = asks_again(asked, *now);
-            asked = if asks { *now } else { asked };
-            asks
-        });
-        let times: Vec<u64> = asks.collect();
-        assert!(times.windows(2).all(|two| two[1] - two[0] >= ASK_AGAIN));
-        assert_eq!(times.len(), 10);
-        assert!(asks_again(2_000_000, 1_000_000));
     }
 }

@@ -12,11 +12,11 @@ use brisk_image::{Image, Limits, OpenOptions};
 use brisk_io::{ByteSource, open_at_once};
 use brisk_remote::{Background, RemoteUrl};
 use brisk_terminal::names::shown;
+use brisk_trust::{MOST_BYTES, OpenedRemote, TrustedKeys};
 
 use crate::image_args::open_image_within;
-use crate::manifest::MOST_BYTES;
-use crate::remote_images::{OpenedRemote, RemoteArgs, kernel_codecs};
-use crate::trusted_keys::TrustedKeys;
+use crate::manifest::Manifest;
+use crate::remote_images::{NAMES, RemoteArgs, kernel_codecs};
 
 /// Who vouches for the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl VerifyArgs {
                 },
             },
             VerifyBy::Key => {
-                let manifest = self.keys()?.manifest_of(path)?;
+                let manifest = Manifest::signed(path, &self.keys()?)?;
                 let len = open_at_once(path).and_then(|file| ByteSource::size(&file));
                 let len = len.with_context(|| format!("cannot examine {}", shown(path)))?;
                 if len != manifest.file_bytes {
@@ -170,10 +170,10 @@ impl VerifyArgs {
 
     /// The keys that are trusted.
     pub fn keys(&self) -> anyhow::Result<TrustedKeys> {
-        match self.trust.is_empty() {
-            true => TrustedKeys::installed(),
-            false => TrustedKeys::named(&self.trust),
-        }
+        Ok(match self.trust.is_empty() {
+            true => TrustedKeys::installed(NAMES)?,
+            false => TrustedKeys::named(&self.trust, NAMES)?,
+        })
     }
 
     /// Whether a signature vouches for the image.
@@ -316,7 +316,7 @@ mod tests {
     use brisk_image::{ImageWriter, Tree, TreeRules};
 
     use super::*;
-    use crate::manifest::{Manifest, manifest_beside, signature_beside};
+    use crate::manifest::{manifest_beside, signature_beside};
 
     /// A signed image with a hot pack, its public key, and what it has.
     struct Signed {

@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     let mut mount = SharedMount::new(name, &args.dir);
     mount.offset = image.offset();
     mount.verity = image.verified().map(|file| file.verity());
-    mount.remote = remote.map(|remote| remote.remote);
+    mount.remote = remote.map(|remote| remote.remote());
     mount.allow_other = args.allow_other;
     mount.suid = args.suid;
     mount.dev = args.dev;

@@ -14,6 +14,7 @@ use brisk_terminal::fields::Fields;
 use brisk_terminal::messages::{count, moment, say, span};
 use brisk_terminal::names::{printable, shown};
 use brisk_terminal::size::parse_size;
+use brisk_trust::OpenedRemote;
 use clap::Subcommand;
 use indicatif::BinaryBytes;
 use rustix::fs::statvfs;
@@ -21,7 +22,6 @@ use serde::Serialize;
 
 use crate::json;
 use crate::progress::Progress;
-use crate::remote_images::OpenedRemote;
 use crate::verify_args::VerifyArgs;
 
 /// What to do with images from the network.

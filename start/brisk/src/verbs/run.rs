@@ -32,6 +32,7 @@ use brisk_terminal::messages::{count, say, warn};
 use brisk_terminal::names::shown;
 use brisk_terminal::shell_word::shell_word;
 use brisk_terminal::size::parse_size;
+use brisk_trust::OpenedRemote;
 
 use super::profile::percent;
 use super::replay::{self, ReadingArgs};
@@ -44,7 +45,7 @@ use crate::launch_name;
 use crate::path_hint::{HintedError, with_program};
 use crate::program_links::{next_in_path, own_arguments};
 use crate::recorded_place::{recorded_place, tell_made, tell_made_of};
-use crate::remote_images::{OpenedRemote, RemoteHot, UsedHot, whole_file};
+use crate::remote_images::{RemoteHot, UsedHot, whole_file};
 use crate::surroundings::SurroundingsArgs;
 use crate::verify_args::{OpenedImage, VerifyArgs};
 
@@ -922,7 +923,7 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
     first.offset = image.offset();
     first.verity = image.verified().map(|file| file.verity());
     first.at = located.at(args);
-    first.remote = located.remote.as_ref().map(|remote| remote.remote.clone());
+    first.remote = located.remote.as_ref().map(OpenedRemote::remote);
     if let Some(UsedHot::Signed(pack)) = located.hot.as_ref().map(|hot| &hot.used) {
         first.pack = Some(pack.clone());
     }
@@ -934,7 +935,7 @@ fn session(args: &Args, located: &LocatedImage) -> anyhow::Result<Session> {
             Some(remote) => SessionImage::new(&remote.entry.about.url),
             None => SessionImage::new(path),
         };
-        with.remote = remote.map(|remote| remote.remote);
+        with.remote = remote.map(|remote| remote.remote());
         Ok((with, image))
     })?;
     session.root = located.start.root;

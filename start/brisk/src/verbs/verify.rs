@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::file_kind::NoImage;
 use crate::image_args::{ImageArgs, LimitArgs};
 use crate::json;
-use crate::manifest::{Sidecar, manifest_beside};
+use crate::manifest::{Manifest, Sidecar, manifest_beside};
 use crate::progress::Progress;
 use crate::verify_args::{VerifyArgs, root_hash_in};
 
@@ -508,7 +508,7 @@ fn check_signed_hot_pack(args: &Args, faults: &mut Faults) -> anyhow::Result<()>
     if !args.verified.is_by_key() {
         return Ok(());
     }
-    let Some(signed) = args.verified.keys()?.manifest_of(path)?.hot_pack else {
+    let Some(signed) = Manifest::signed(path, &args.verified.keys()?)?.hot_pack else {
         return Ok(());
     };
     let beside = crate::manifest::hot_pack_beside(path);

@@ -8,16 +8,15 @@
 //!    Where one of the keys is of cosign, and no signature by minisign decides, it must have signed the manifest, which names the root
 //!    hash, or else the digest of the whole image, and the variant if it is one. It knows no serial number and no tag.
 //! 4. Else the server vouches for what it sends, if nobody on the way can change that: by https, or on this machine. By
-//!    `--insecure` also where somebody can.
+//!    [`insecure`](crate::RemoteOptions::insecure) also where somebody can.
 
 use std::borrow::Cow;
 
-use anyhow::{Context, bail, ensure};
-use brisk_remote::{Artifact, Descriptor, RemoteUrl, Resolved, digits};
-use brisk_terminal::names::shown;
+use brisk_remote::{Artifact, Descriptor, Error, RemoteUrl, Resolved, Result, digits};
 use sha2::{Digest, Sha256};
 
-use crate::trusted_keys::{SignedText, TrustedKeys};
+use crate::argument_names::ArgumentNames;
+use crate::trusted_keys::{SignedText, TrustedKeys, untrusted};
 
 /// What somebody vouches for of an image: nothing if only its server does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,18 +32,19 @@ pub struct Trust {
 /// Who vouches for the image at `url`, of which the server says `resolved`.
 ///
 /// `trusted` has the keys, if they are asked for. `largest_serial` is the largest serial number that one of them has signed for
-/// this URL before. Without keys, nothing looks at a signature.
+/// this URL before. Without keys, nothing looks at a signature. `names` are for the message.
 ///
 /// # Errors
 ///
-/// If nobody does. The text says what to do.
+/// `Untrusted`, if nobody does. The text says what to do.
 pub fn judge(
     url: &RemoteUrl,
     resolved: &Resolved,
     trusted: Option<&TrustedKeys>,
     largest_serial: u64,
     insecure: bool,
-) -> anyhow::Result<Trust> {
+    names: &ArgumentNames,
+) -> Result<Trust> {
     if let Some(pin) = url.pin() {
         return by_pin(url, resolved, pin);
     }
@@ -58,26 +58,25 @@ pub fn judge(
             ..Trust::default()
         });
     }
-    ensure!(
-        insecure || !url.is_exposed(),
-        "{}: nobody vouches for an image by plain http, which anybody on the way can change; name its root hash ({}#sha256=HASH), or \
-         trust the publisher's key (--trust KEY.pub), or read it all the same (--insecure)",
-        shown(url.as_str()),
-        shown(url.as_str())
-    );
+    if url.is_exposed() && !insecure {
+        return Err(untrusted(format!(
+            "{url}: nobody vouches for an image by plain http, which anybody on the way can change; name its root hash \
+             ({url}#sha256=HASH), or trust the publisher's key ({}), or read it all the same ({})",
+            names.trust_key, names.insecure
+        )));
+    }
     Ok(Trust::default())
 }
 
 /// What the manifest itself says whose digest is in the URL, so that a key vouches for no other image than the one that the user names.
-fn of_digest<'a>(url: &RemoteUrl, resolved: &'a Resolved) -> anyhow::Result<Cow<'a, Resolved>> {
+fn of_digest<'a>(url: &RemoteUrl, resolved: &'a Resolved) -> Result<Cow<'a, Resolved>> {
     if url.registry().is_none_or(|name| name.digest().is_none()) {
         return Ok(Cow::Borrowed(resolved));
     }
-    let manifest = resolved.manifest_by_digest(url).with_context(|| {
-        format!(
-            "{}: what came is not the manifest of this digest; ask again (brisk remote forget), or get the digest anew from the publisher",
-            shown(url.as_str())
-        )
+    let manifest = resolved.manifest_by_digest(url).ok_or_else(|| {
+        untrusted(format!(
+            "{url}: what came is not the manifest of this digest; ask again (brisk remote forget), or get the digest anew from the publisher"
+        ))
     })?;
     let Artifact {
         descriptor,
@@ -93,33 +92,26 @@ fn of_digest<'a>(url: &RemoteUrl, resolved: &'a Resolved) -> anyhow::Result<Cow<
 
 /// Where it is said what the publisher says of an image, and where its signature is.
 fn places(url: &RemoteUrl) -> (String, String) {
-    let image = shown(url.as_str());
     match url.registry() {
         Some(_) => (
-            format!("{image} (its manifest)"),
-            format!("{image} (the signature in its manifest)"),
+            format!("{url} (its manifest)"),
+            format!("{url} (the signature in its manifest)"),
         ),
-        None => {
-            let beside = |suffix| shown(url.beside(suffix)).to_string();
-            (beside(".remote"), beside(".remote.minisig"))
-        }
+        None => (url.beside(".remote"), url.beside(".remote.minisig")),
     }
 }
 
-fn by_pin(url: &RemoteUrl, resolved: &Resolved, pin: &str) -> anyhow::Result<Trust> {
+fn by_pin(url: &RemoteUrl, resolved: &Resolved, pin: &str) -> Result<Trust> {
+    let said = places(url).0;
     match found(resolved).map(|descriptor| descriptor.root_hash) {
-        Some(Some(root)) if root != pin => bail!(
-            "{}: the URL names the root hash {pin}, and {} says {root}: the image was replaced, or the hash is that of another one; \
-             get both anew from the publisher",
-            shown(url.as_str()),
-            places(url).0
-        ),
-        Some(None) => bail!(
-            "{}: the URL names the root hash {pin}, and {} says that the image has no hash tree; ask the publisher to publish it \
-             with brisk publish",
-            shown(url.as_str()),
-            places(url).0
-        ),
+        Some(Some(root)) if root != pin => Err(untrusted(format!(
+            "{url}: the URL names the root hash {pin}, and {said} says {root}: the image was replaced, or the hash is that of another \
+             one; get both anew from the publisher"
+        ))),
+        Some(None) => Err(untrusted(format!(
+            "{url}: the URL names the root hash {pin}, and {said} says that the image has no hash tree; ask the publisher to publish \
+             it with brisk publish"
+        ))),
         _ => Ok(Trust {
             root: Some(pin.to_owned()),
             ..Trust::default()
@@ -132,22 +124,21 @@ fn by_key(
     resolved: &Resolved,
     keys: &TrustedKeys,
     largest_serial: u64,
-) -> anyhow::Result<Trust> {
-    let image = shown(url.as_str());
+) -> Result<Trust> {
     let (name, name_of_signature) = places(url);
     let asked = match url.registry() {
         Some(_) => "push it with brisk push --key",
         None => "publish it with brisk publish --key",
     };
-    keys.check_any(&image)?;
+    keys.check_any(url.as_str())?;
     if asks_cosign(url, resolved, keys) {
         return by_cosign(url, resolved, keys);
     }
     let (Some(text), Some(signature)) = (&resolved.descriptor, &resolved.signature) else {
-        bail!(
-            "{image}: the image is not signed: expected what is said of it and its signature in {name} and {name_of_signature}; ask the \
+        return Err(untrusted(format!(
+            "{url}: the image is not signed: expected what is said of it and its signature in {name} and {name_of_signature}; ask the \
              publisher to {asked}"
-        );
+        )));
     };
     keys.check(&SignedText {
         text,
@@ -155,7 +146,8 @@ fn by_key(
         signature,
         name_of_signature: &name_of_signature,
     })?;
-    let signed = Descriptor::parse(text).with_context(|| format!("{name}: cannot use it"))?;
+    let unusable = |e: Error| e.about(format_args!("{name}: cannot use it"));
+    let signed = Descriptor::parse(text).map_err(unusable)?;
     let wanted = match url.registry() {
         Some(name) => name.signed_name(),
         None => url.file_name().to_owned(),
@@ -166,24 +158,25 @@ fn by_key(
         true => signed.name.split(':').next().unwrap_or(""),
         false => &signed.name,
     };
-    ensure!(
-        signed_name == wanted,
-        "{image}: the key has signed an image of the name {}, and the URL ends with {}; use the URL that the publisher names",
-        shown(&signed.name),
-        shown(&wanted)
-    );
+    if signed_name != wanted {
+        return Err(untrusted(format!(
+            "{url}: the key has signed an image of the name {}, and the URL ends with {wanted}; use the URL that the publisher names",
+            signed.name
+        )));
+    }
     let Some(root) = signed.root_hash else {
-        bail!(
-            "{image}: the image has no hash tree, so what arrives cannot be compared with what was signed; ask the publisher to \
+        return Err(untrusted(format!(
+            "{url}: the image has no hash tree, so what arrives cannot be compared with what was signed; ask the publisher to \
              {asked}"
-        );
+        )));
     };
-    ensure!(
-        signed.serial >= largest_serial,
-        "{image}: it is an older image under the same name: its serial number is {}, and one with {largest_serial} was there before; \
-         tell the publisher, or if you want the older one, name its root hash: {image}#sha256={root}",
-        signed.serial
-    );
+    if signed.serial < largest_serial {
+        return Err(untrusted(format!(
+            "{url}: it is an older image under the same name: its serial number is {}, and one with {largest_serial} was there before; \
+             tell the publisher, or if you want the older one, name its root hash: {url}#sha256={root}",
+            signed.serial
+        )));
+    }
     Ok(Trust {
         root: Some(root),
         serial: Some(signed.serial),
@@ -199,25 +192,26 @@ pub fn asks_cosign(url: &RemoteUrl, resolved: &Resolved, keys: &TrustedKeys) -> 
 }
 
 /// What a manifest says that a key of cosign has signed.
-fn by_cosign(url: &RemoteUrl, resolved: &Resolved, keys: &TrustedKeys) -> anyhow::Result<Trust> {
-    let image = shown(url.as_str());
-    let (name, text) = url
-        .registry()
-        .zip(resolved.manifest.as_deref())
-        .with_context(|| format!("{image}: nothing is known of its manifest"))?;
+fn by_cosign(url: &RemoteUrl, resolved: &Resolved, keys: &TrustedKeys) -> Result<Trust> {
+    let (Some(name), Some(text)) = (url.registry(), resolved.manifest.as_deref()) else {
+        return Err(untrusted(format!(
+            "{url}: nothing is known of its manifest"
+        )));
+    };
     let digest = format!("sha256:{}", digits(&Sha256::digest(text)));
-    keys.check_cosigned(&image, &name, &digest, &resolved.cosigned)?;
+    keys.check_cosigned(url.as_str(), &name, &digest, &resolved.cosigned)?;
+    let unusable = |e: Error| e.about(format_args!("{url} (its manifest): cannot use it"));
     let Artifact {
         layer, descriptor, ..
-    } = Artifact::parse(text).with_context(|| format!("{image} (its manifest): cannot use it"))?;
+    } = Artifact::parse(text).map_err(unusable)?;
     // No key has signed the list that leads to it.
-    if let (Some(signed), Some(wanted)) = (layer.variant(), &name.choice().variant) {
-        ensure!(
-            signed == wanted,
-            "{image}: the key has signed the variant {}, and asked for was {}; tell the publisher that the list in the registry is wrong",
-            shown(signed),
-            shown(wanted)
-        );
+    if let (Some(signed), Some(wanted)) = (layer.variant(), &name.choice().variant)
+        && signed != wanted
+    {
+        return Err(untrusted(format!(
+            "{url}: the key has signed the variant {signed}, and asked for was {wanted}; tell the publisher that the list in the \
+             registry is wrong"
+        )));
     }
     let root = match descriptor {
         Some(text) => Descriptor::parse(&text)?.root_hash,
@@ -242,10 +236,19 @@ mod tests {
     use std::io::Cursor;
     use std::path::Path;
 
+    use brisk_launch::with_reasons;
     use brisk_remote::{Content, Cosigned, Index};
     use minisign::KeyPair;
 
     use super::*;
+
+    const NAMES: ArgumentNames = ArgumentNames {
+        trust: "--trust",
+        trust_key: "--trust KEY.pub",
+        insecure: "--insecure",
+        refresh: "--refresh",
+        variant: "--variant",
+    };
 
     const URL: &str = "https://a.example/app.img";
     const PLAIN: &str = "http://a.example/app.img";
@@ -311,7 +314,8 @@ mod tests {
         insecure: bool,
     ) -> Result<Trust, String> {
         let url = RemoteUrl::parse(url).unwrap();
-        judge(&url, resolved, trusted, largest_serial, insecure).map_err(|e| format!("{e:#}"))
+        judge(&url, resolved, trusted, largest_serial, insecure, &NAMES)
+            .map_err(|e| with_reasons(&e))
     }
 
     #[test]
@@ -422,7 +426,7 @@ mod tests {
             cosigned: cosigned.iter().copied().cloned().collect(),
             ..Resolved::default()
         };
-        let trusted = TrustedKeys::named(&[file("cosign.pub")]).unwrap();
+        let trusted = TrustedKeys::named(&[file("cosign.pub")], NAMES).unwrap();
         let manifest = read("manifest.json");
         let root = "ec4d1ca578be824c7dee43b169d10db2f1fc177692af5c803d6a096b3696d85d";
         let url = "oci+http://registry.example/tools/app:1";
@@ -495,7 +499,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("k.pub");
         fs::write(&file, keys.pk.to_box().unwrap().into_string()).unwrap();
-        let trusted = TrustedKeys::named(std::slice::from_ref(&file)).unwrap();
+        let trusted = TrustedKeys::named(std::slice::from_ref(&file), NAMES).unwrap();
         let sound = || signed(&descriptor(), &keys);
         let unsigned = "https://a.example/app.img: the image is not signed: expected what is said of it and its signature in \
                         https://a.example/app.img.remote and https://a.example/app.img.remote.minisig; ask the publisher to \
@@ -585,7 +589,7 @@ mod tests {
             judged(&pinned, &said(None), Some(&trusted), 9, false),
             by_pin
         );
-        let none = TrustedKeys::named(&[]).unwrap();
+        let none = TrustedKeys::named(&[], NAMES).unwrap();
         let said = judged(URL, &sound(), Some(&none), 0, true).unwrap_err();
         assert!(
             said.starts_with("https://a.example/app.img: no key is trusted"),
