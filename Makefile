@@ -89,15 +89,15 @@ test: deps
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
 
 # Builds the wheel of the Python module without optimisation, and tests it by pytest, in a virtual environment of its own. The
-# program in it is the one that `make test` has built, with the same features.
+# program in it is the one that `make test` has built, with the same features, and so is the one by which tests publish images.
 PYTHON = target/tools/python
 python: deps $(PYTHON)/made
-	$(CARGO) build --workspace --locked $(EVERYTHING) --bin brisk-fetch
+	$(CARGO) build --workspace --locked $(EVERYTHING) --bin brisk-fetch --bin brisk-tools
 	rm -rf target/python
 	$(call module,dev,target/python)
 	$(call add_programs,target/python,target/debug/brisk-fetch)
 	$(PYTHON)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps target/python/brisk-*.whl
-	$(PYTHON)/bin/python -m pytest --quiet -p no:cacheprovider start/brisk-python/tests
+	BRISK_TOOLS=$(abspath target/debug/brisk-tools) $(PYTHON)/bin/python -m pytest --quiet -p no:cacheprovider start/brisk-python/tests
 
 # Makes one wheel in target/wheels, with the Python module and programs: `pip install` gives both, and `pipx install` the command brisk.
 # It has no brisk-lab, brisk-proxy and brisk-db, as a small package: brisk works without them.

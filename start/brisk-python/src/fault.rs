@@ -14,8 +14,8 @@ pub enum Fault {
     Image(Error),
     /// The system's number of what is wrong, and the text.
     System(Errno, String),
-    /// The image does not come from the network. The text names it.
-    Network(String),
+    /// The image does not come from the network, or nobody vouches for it: the system's number, and the text, which names it.
+    Network(Errno, String),
     /// What was asked for makes no sense.
     Misuse(String),
     /// Python has raised it.
@@ -41,7 +41,7 @@ impl Fault {
             Self::Misuse(text) => return PyValueError::new_err(text),
             Self::Raised(raised) => return raised,
             Self::System(number, text) => (number.raw_os_error(), format!("{image}: {text}"), None),
-            Self::Network(text) => (Errno::IO.raw_os_error(), text, None),
+            Self::Network(number, text) => (number.raw_os_error(), text, None),
             Self::Image(error) => {
                 let error = error.with_path(image);
                 let cause = cause_of(py, &error);

@@ -15,13 +15,17 @@ use crate::image_path::{ImagePath, Name, fspath};
 use crate::object::FileObject;
 use crate::per_process::PerProcess;
 use crate::reader::{self, Reader};
-use crate::remote::RemoteSource;
+use crate::remote::{RemoteSource, Trust, Wanted};
 use crate::source::Source;
 
 /// A SquashFS image, whose files are read without mounting it.
 ///
 /// `source` is a path, a URL (https, http, oci, s3), or a binary file object that can seek. An image on the network is what the root hash
-/// behind `#sha256=` says, or what a server says by https; `insecure` believes a server by plain http, too.
+/// behind `#sha256=` says. Else one of the keys in `trust` must have signed it: a file, several, or `True` for those that are installed.
+/// Without `trust`, it is what a server says by https; `insecure` believes a server by plain http, too.
+///
+/// `refresh` asks the server for the newest image first, and not beside. `variant` says which is wanted of several under one name in a
+/// registry.
 ///
 /// Paths are text, bytes, or objects with `__fspath__`, from the root whether they start with a slash or not. Symbolic links are
 /// followed, and none leads out of the image. Iterating gives the paths of all that is no directory.
@@ -32,7 +36,8 @@ pub struct Image {
     source: Source,
     /// What a pickle has: an absolute path, a URL, or a file object.
     given: Py<PyAny>,
-    insecure: bool,
+    /// What a pickle has, too.
+    options: Py<PyDict>,
     /// For messages.
     name: String,
     bytes_used: u64,
@@ -91,9 +96,27 @@ impl Image {
 #[pymethods]
 impl Image {
     #[new]
-    #[pyo3(signature = (source, *, insecure = false))]
-    fn new(source: &Bound<'_, PyAny>, insecure: bool) -> PyResult<Self> {
+    #[pyo3(signature = (source, *, trust = None, insecure = false, refresh = false, variant = None))]
+    fn new(
+        source: &Bound<'_, PyAny>,
+        trust: Option<&Bound<'_, PyAny>>,
+        insecure: bool,
+        refresh: bool,
+        variant: Option<String>,
+    ) -> PyResult<Self> {
         let py = source.py();
+        let trust = Trust::extract(trust)?;
+        let options = PyDict::new(py);
+        options.set_item("trust", trust.given(py)?)?;
+        options.set_item("insecure", insecure)?;
+        options.set_item("refresh", refresh)?;
+        options.set_item("variant", &variant)?;
+        let wanted = Wanted {
+            trust,
+            insecure,
+            refresh,
+            variant,
+        };
         let is_object = source.hasattr("read")? && !source.hasattr("__fspath__")?;
         let plain = if is_object {
             source.clone()
@@ -104,16 +127,16 @@ impl Image {
             text.to_str()
                 .is_ok_and(|text| RemoteUrl::is_url(text.as_ref()))
         });
-        let (name, given, found) = if is_object {
+        if text.is_none() {
+            wanted.refuse_without_url()?;
+        }
+        let (name, given, opened) = if is_object {
             let name = source
                 .getattr("name")
                 .and_then(|name| name.extract())
                 .unwrap_or_else(|_| "the file object".to_owned());
-            (
-                name,
-                plain.clone(),
-                Ok(Source::Object(FileObject::new(plain.unbind()))),
-            )
+            let object = FileObject::new(plain.clone().unbind());
+            (name, plain, py.detach(|| Source::open_object(object)))
         } else if let Some(text) = text {
             let url = RemoteUrl::of_user(text.to_str()?);
             let url = url.map_err(|e| Fault::from(e).raise(py, "", None))?;
@@ -123,28 +146,21 @@ impl Image {
                 .import("brisk._programs")?
                 .call_method1("program", ("brisk-fetch",))?
                 .extract()?;
-            let found = py.detach(|| RemoteSource::find(url, fetcher, insecure));
-            (
-                name,
-                plain.clone(),
-                found.map(|remote| Source::Remote(Box::new(remote))),
-            )
+            let opened = py.detach(|| RemoteSource::open(&url, fetcher, wanted));
+            let opened = opened.map(|(remote, open)| (Source::Remote(Box::new(remote)), open));
+            (name, plain.clone(), opened)
         } else {
             let path = ImagePath::extract(plain.as_borrowed())?;
             let absolute = py.import("os.path")?.call_method1("abspath", (&plain,))?;
             let place = path.path();
-            let found = py.detach(|| Source::file(place));
-            (place.display().to_string(), absolute, found)
+            let opened = py.detach(|| Source::open_file(place));
+            (place.display().to_string(), absolute, opened)
         };
-        let opened = found.and_then(|source| {
-            let open = py.detach(|| source.open())?;
-            Ok((source, open))
-        });
         let (source, open) = opened.map_err(|fault| fault.raise(py, &name, None))?;
         Ok(Self {
             source,
             given: given.unbind(),
-            insecure,
+            options: options.unbind(),
             name,
             bytes_used: open.bytes_used(),
             open: PerProcess::new(open),
@@ -156,8 +172,7 @@ impl Image {
         &self,
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        let options = PyDict::new(py);
-        options.set_item("insecure", self.insecure)?;
+        let options = self.options.bind(py).copy()?;
         Ok((PyTuple::new(py, [&self.given])?, options))
     }
 

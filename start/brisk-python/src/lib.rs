@@ -14,6 +14,9 @@ survive a fork, which happens only under that lock:
    with it.
 2. What a process has opened is neither used nor dropped by another process: a thread that a fork has left behind may have stopped
    in the middle of a change. See [`PerProcess`](per_process::PerProcess).
+3. Who opens an image that is here tells `brisk-fetch` to ask for a newer one. In a registry or a store a thread waits until `brisk-fetch`
+   knows who the user is: it calls no Python and holds no mutex of this crate, and a fork leaves it behind. The commands make a copy of
+   their process for that, which a process with threads cannot.
 
 # Trust
 

@@ -1,18 +1,98 @@
 //! Images on the network. `brisk-fetch` asks the server, and brings what reads wait for into the user's cache of images.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::error::Error as _;
+use std::path::PathBuf;
 
-use brisk_image::verity::{RootHash, Verity};
 use brisk_image::{Image, OpenOptions as ImageOptions};
-use brisk_remote::{
-    Arriving, Descriptor, Entry, Error, ErrorKind, Fetcher, FetcherPlace, OpenOptions, RemoteCache,
-    RemoteUrl, WaitingImage, netrc_login, store_key,
-};
-use brisk_serve::open_arriving;
+use brisk_remote::{Entry, Error, ErrorKind, FetcherPlace, RemoteUrl};
+use brisk_trust::{ArgumentNames, OpenError, OpenedRemote, RemoteOptions, TrustedKeys, open_entry};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
 use rustix::io::Errno;
 
 use crate::fault::{Fault, whole_text};
+
+/// What messages call the arguments of `brisk.Image`.
+const NAMES: ArgumentNames = ArgumentNames {
+    trust: "trust=",
+    trust_key: "trust=\"KEY.pub\"",
+    insecure: "insecure=True",
+    refresh: "refresh=True",
+    variant: "variant=",
+};
+
+/// Who may vouch for an image.
+pub enum Trust {
+    /// Its server, if nobody is on the way.
+    Server,
+    /// The keys that are installed.
+    Installed,
+    /// The keys in these files.
+    Named(Vec<PathBuf>),
+}
+
+impl Trust {
+    /// What the argument `trust` means: None, a truth value, the path of a file, or several.
+    pub fn extract(given: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let Some(given) = given else {
+            return Ok(Self::Server);
+        };
+        if let Ok(is_wanted) = given.cast::<PyBool>() {
+            return Ok(match is_wanted.is_true() {
+                true => Self::Installed,
+                false => Self::Server,
+            });
+        }
+        let files: Vec<PathBuf> = match given.extract() {
+            Ok(file) => vec![file],
+            Err(_) => given
+                .try_iter()?
+                .map(|file| file?.extract())
+                .collect::<PyResult<_>>()?,
+        };
+        if files.is_empty() {
+            return Err(PyValueError::new_err(
+                "trust= has no key, so nothing would be accepted; name the files of public keys, or True for those that are installed",
+            ));
+        }
+        // A pickle may be read in another directory.
+        let files = files.into_iter().map(std::path::absolute);
+        Ok(Self::Named(files.collect::<std::io::Result<_>>()?))
+    }
+
+    /// The argument that means this everywhere.
+    pub fn given<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Server => Ok(py.None().into_bound(py)),
+            Self::Installed => true.into_bound_py_any(py),
+            Self::Named(files) => files.into_bound_py_any(py),
+        }
+    }
+}
+
+/// What the arguments of `brisk.Image` ask for.
+pub struct Wanted {
+    pub trust: Trust,
+    pub insecure: bool,
+    pub refresh: bool,
+    pub variant: Option<String>,
+}
+
+impl Wanted {
+    /// Fails if something is asked for that only images on the network have.
+    pub fn refuse_without_url(&self) -> PyResult<()> {
+        let what = match (&self.trust, &self.variant) {
+            (Trust::Server, None) => return Ok(()),
+            (Trust::Server, Some(_)) => NAMES.variant,
+            _ => NAMES.trust,
+        };
+        Err(PyValueError::new_err(format!(
+            "{what} is for the URL of an image, and this is a file; leave it out"
+        )))
+    }
+}
 
 /// An image on the network, of which the cache has an entry.
 pub struct RemoteSource {
@@ -23,27 +103,35 @@ pub struct RemoteSource {
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
-        match error.kind() {
-            ErrorKind::Name => Self::Misuse(whole_text(&error)),
-            _ => Self::Network(whole_text(&error)),
+        let text = whole_text(&error);
+        let number = match error.kind() {
+            ErrorKind::Name => return Self::Misuse(text),
+            ErrorKind::Untrusted => Errno::ACCESS,
+            _ => {
+                let system = error.source().and_then(|e| e.downcast_ref());
+                system.and_then(Errno::from_io_error).unwrap_or(Errno::IO)
+            }
+        };
+        Self::Network(number, text)
+    }
+}
+
+impl From<OpenError> for Fault {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Remote(e) => e.into(),
+            OpenError::Image(e) => e.into(),
         }
     }
 }
 
 impl RemoteSource {
-    /// The image of the URL, by the program `fetcher`. A root hash in the URL decides what the image is, whoever sends it.
-    /// Else its server vouches for it, if nobody on the way can change what it sends, or with `insecure`.
-    pub fn find(url: RemoteUrl, fetcher: Option<PathBuf>, insecure: bool) -> Result<Self, Fault> {
-        if url.is_exposed() && url.pin().is_none() && !insecure {
-            return Err(Fault::System(
-                Errno::ACCESS,
-                format!(
-                    "nobody vouches for an image by plain http, which anybody on the way can change; name its root hash \
-                     ({}#sha256=HASH), or read it all the same (insecure=True)",
-                    url.as_str()
-                ),
-            ));
-        }
+    /// The image of the URL, by the program `fetcher`, and how to open it again.
+    pub fn open(
+        url: &RemoteUrl,
+        fetcher: Option<PathBuf>,
+        wanted: Wanted,
+    ) -> Result<(Self, Image), Fault> {
         let Some(fetcher) = fetcher else {
             return Err(Fault::System(
                 Errno::NOENT,
@@ -52,61 +140,44 @@ impl RemoteSource {
                     .to_owned(),
             ));
         };
-        let cache = Arc::new(RemoteCache::of_user()?);
-        let login = |server: &str| match server.starts_with("s3://") {
-            true => store_key(server),
-            false => Ok(netrc_login(server)),
+        let options = RemoteOptions {
+            insecure: wanted.insecure,
+            refresh: wanted.refresh,
+            variant: wanted.variant,
+            warn,
+            ..RemoteOptions::new(fetcher, NAMES)
         };
-        let place = FetcherPlace::new(Arc::clone(&cache), &fetcher).login(login);
-        let known = cache.known(&url)?;
-        let is_doubted = known.as_ref().is_some_and(|entry| entry.about.is_doubted);
-        let entry = match known {
-            // Nobody needs to be asked what it is.
-            Some(entry) if entry.about.is_complete && !is_doubted && url.is_fixed() => entry,
-            _ => ask(&url, &place, is_doubted)?,
+        let keys = match wanted.trust {
+            Trust::Server => None,
+            Trust::Installed => Some(TrustedKeys::installed(NAMES)?),
+            Trust::Named(files) => Some(TrustedKeys::named(&files, NAMES)?),
         };
-        Ok(Self { url, entry, place })
+        let opened = options.open(url, keys.as_ref(), &ImageOptions::new())?;
+        let OpenedRemote {
+            url,
+            place,
+            entry,
+            image,
+            ..
+        } = opened;
+        Ok((Self { url, entry, place }, image))
     }
 
-    /// Opens what is here of it, and waits for what is not.
-    pub fn open(&self) -> Result<Image, Fault> {
-        let arriving = Arc::new(Arriving::open(&self.entry)?);
-        let source = Arc::new(WaitingImage::new(arriving, self.place.clone()));
-        let text = self.entry.described()?.descriptor;
-        let described = text.and_then(|text| Descriptor::parse(&text).ok());
-        let root = self.entry.about.root.as_deref();
-        let root = root.map(str::parse::<RootHash>).transpose()?;
-        let path = Path::new(self.url.as_str());
-        let verity = root.map(Verity::new);
-        Ok(open_arriving(
-            source,
-            path,
-            verity,
-            described.as_ref(),
-            &ImageOptions::new(),
-        )?)
+    /// Opens what is here of it once more, and waits for what is not.
+    pub fn open_again(&self) -> Result<Image, Fault> {
+        let opened = open_entry(&self.url, &self.entry, &self.place, &ImageOptions::new())?;
+        Ok(opened.0)
     }
 }
 
-/// Asks the server what the URL leads to, and lets that arrive.
-fn ask(url: &RemoteUrl, place: &FetcherPlace, anew: bool) -> Result<Entry, Error> {
-    let mut fetcher = Fetcher::at(place)?;
-    let resolved = fetcher.resolve(url, anew)?;
-    let options = OpenOptions {
-        root: url
-            .pin()
-            .map(str::to_owned)
-            .or_else(|| resolved.root_by_digest(url)),
-        ..OpenOptions::default()
-    };
-    let opened = fetcher.open(url, &resolved, &options, anew)?;
-    let cache = place.cache();
-    cache.remember(url, &opened.key, None)?;
-    let removed = || {
-        Error::new(
-            ErrorKind::Place,
-            format!("{}: it was removed from the cache meanwhile", url.as_str()),
-        )
-    };
-    cache.entry(&opened.key)?.ok_or_else(removed)
+/// Warns as Python does. What a filter makes of it stops nothing.
+fn warn(text: &str) {
+    Python::attach(|py| {
+        let warned = py
+            .import("warnings")
+            .and_then(|warnings| warnings.call_method1("warn", (text,)));
+        if let Err(raised) = warned {
+            raised.write_unraisable(py, None);
+        }
+    });
 }

@@ -18,39 +18,38 @@ pub enum Source {
     File(Arc<File>),
     /// The network.
     Remote(Box<RemoteSource>),
-    /// A file object of Python.
-    Object(FileObject),
+    /// A file object of Python, which the image has.
+    Object,
 }
 
 impl Source {
-    /// The file at `path`.
-    pub fn file(path: &Path) -> Result<Self, Fault> {
+    /// The file at `path`, and the image in it.
+    pub fn open_file(path: &Path) -> Result<(Self, Image), Fault> {
         let file = open_at_once(path).map_err(|e| {
             let number = Errno::from_io_error(&e).unwrap_or(Errno::IO);
             Fault::System(number, format!("cannot open the image: {e}"))
         })?;
-        Ok(Self::File(Arc::new(file)))
+        let file = Arc::new(file);
+        let image = Image::from_source(Arc::clone(&file), &OpenOptions::new())?;
+        Ok((Self::File(file), image))
     }
 
-    /// Opens the image in it.
-    pub fn open(&self) -> Result<Image, Fault> {
-        let options = OpenOptions::new();
-        match self {
-            Self::File(file) => Ok(Image::from_source(Arc::clone(file), &options)?),
-            Self::Remote(remote) => remote.open(),
-            Self::Object(object) => Ok(Image::from_source(object.clone(), &options)?),
-        }
+    /// The file object, and the image in it.
+    pub fn open_object(object: FileObject) -> Result<(Self, Image), Fault> {
+        let image = Image::from_source(object, &OpenOptions::new())?;
+        Ok((Self::Object, image))
     }
 
     /// Opens the image in a process that was forked.
     pub fn open_again(&self) -> Result<Image, Fault> {
         match self {
-            Self::Object(_) => Err(Fault::Misuse(
+            Self::File(file) => Ok(Image::from_source(Arc::clone(file), &OpenOptions::new())?),
+            Self::Remote(remote) => remote.open_again(),
+            Self::Object => Err(Fault::Misuse(
                 "an image in a file object cannot be used behind a fork, because both processes would move its one position: open \
                  it in this process"
                     .to_owned(),
             )),
-            _ => self.open(),
         }
     }
 }

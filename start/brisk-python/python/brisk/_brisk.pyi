@@ -1,5 +1,5 @@
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, final, overload
 
@@ -18,7 +18,15 @@ class _FileObject(Protocol):
 
 @disjoint_base
 class Image:
-    def __new__(cls, source: _Path | _FileObject, *, insecure: bool = False) -> Self: ...
+    def __new__(
+        cls,
+        source: _Path | _FileObject,
+        *,
+        trust: bool | _Text | Iterable[_Text] | None = None,
+        insecure: bool = False,
+        refresh: bool = False,
+        variant: str | None = None,
+    ) -> Self: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import stat
+from collections.abc import Iterable
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
@@ -20,7 +21,7 @@ class SquashFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     `fo` is a path, a URL, or a binary file object that can seek. brisk reads paths, and by `brisk-fetch` also https://, http://
     and oci://. Everything else, and http where `brisk-fetch` is missing or `target_options` are given, is read by the file system of
-    `target_protocol`.
+    `target_protocol`. The options that `Image` has for images on the network are those of `Image`.
     """
 
     protocol = "squashfs"
@@ -32,13 +33,17 @@ class SquashFileSystem(AbstractFileSystem):  # type: ignore[misc]
         mode: str = "r",
         target_protocol: str | None = None,
         target_options: dict[str, Any] | None = None,
+        trust: bool | str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
         insecure: bool = False,
+        refresh: bool = False,
+        variant: str | None = None,
         **options: Any,
     ) -> None:
         if mode not in ("r", "rb"):
             raise ValueError(f"mode is {mode!r}, allowed is 'r': images are read-only")
         super().__init__(**options)
-        self.image = Image(_source(fo, target_protocol, target_options or {}), insecure=insecure)
+        source = _source(fo, target_protocol, target_options or {})
+        self.image = Image(source, trust=trust, insecure=insecure, refresh=refresh, variant=variant)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
