@@ -234,6 +234,11 @@ def test_a_whole_image_is_read_without_its_server(served, tree):
     served.shutdown()
     served.server_close()
     assert brisk.Image(served.url).read("long.bin") == (tree / "long.bin").read_bytes()
+    # It has said before that it has a newer one.
+    [name] = about_image().parents[2].glob("names/" + "?" * 64)
+    name.with_suffix(".newer").touch()
+    with pytest.warns(UserWarning, match="brisk starts the image that it has under this name"):
+        assert brisk.Image(served.url).read("long.bin") == (tree / "long.bin").read_bytes()
     with pytest.raises(OSError, match="refused"):
         brisk.Image(served.url, refresh=True)
 

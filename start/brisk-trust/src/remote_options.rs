@@ -306,7 +306,13 @@ impl RemoteOptions {
         if trust.whole.is_some() {
             options.background = Background::Full;
         }
-        let opened = fetcher.open(url, &resolved, &options, anew)?;
+        let opened = match (fetcher.open(url, &resolved, &options, anew), &known) {
+            (Ok(opened), _) => opened,
+            (Err(e), Some(entry)) if !self.refresh && !anew => {
+                return self.known_instead(url, place, trusted, entry, e);
+            }
+            (Err(e), _) => return Err(e),
+        };
         let entry = || {
             let removed = || {
                 let text = format!("{url}: it was removed from the cache meanwhile");
