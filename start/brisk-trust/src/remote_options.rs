@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use brisk_image::verity::{RootHash, Verity};
 use brisk_image::{Image, OpenOptions as ImageOptions};
@@ -27,6 +28,9 @@ use crate::trusted_keys::{TrustedKeys, untrusted};
 
 /// A name is asked for anew beside a start, but not more often than this.
 const ASK_AGAIN: u64 = 60;
+
+/// So long a start has the disk and the processors for itself, before a fetcher is started only to ask that.
+const ASK_LATER: Duration = Duration::from_secs(2);
 
 /// How to open images on the network.
 #[derive(Debug, Clone)]
@@ -428,7 +432,10 @@ impl RemoteOptions {
         };
         // Without it the image stays as it is.
         if !self.has_threads {
-            let ask = || i32::from(Fetcher::at(place).and_then(ask).is_err());
+            let ask = || {
+                thread::sleep(ASK_LATER);
+                i32::from(Fetcher::at(place).and_then(ask).is_err())
+            };
             if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
                 start_detached(&[place.cache().fd().as_raw_fd()], null.as_fd(), ask).ok();
             }
