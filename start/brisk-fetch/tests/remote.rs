@@ -145,6 +145,8 @@ fn every_verb_that_reads_takes_a_url() {
         "{} of {len}",
         server.sent()
     );
+    let message = place.fails(&["verify", &url, "--offset", "4096"]);
+    assert!(message.contains("magic number is"), "{message}");
 }
 
 #[test]

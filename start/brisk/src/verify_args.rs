@@ -229,16 +229,8 @@ impl VerifyArgs {
         }
     }
 
-    /// Opens the image at `url`, to fetch all of it, or only what a start needs first.
-    pub fn open_to_fetch(&self, url: &Path, hot: bool) -> anyhow::Result<OpenedRemote> {
-        let background = match hot {
-            true => Background::Never,
-            false => Background::Full,
-        };
-        self.open_remote(url, None, Limits::new(), Some(background))
-    }
-
-    fn open_remote(
+    /// Opens the image at `url`. `background`: when the rest arrives if the user does not say it.
+    pub fn open_remote(
         &self,
         url: &Path,
         offset: Option<u64>,

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use brisk_image::Work;
-use brisk_remote::{Artifact, Class, Entry, RemoteCache, RemoteUrl};
+use brisk_image::{Limits, Work};
+use brisk_remote::{Artifact, Background, Class, Entry, RemoteCache, RemoteUrl};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::fields::Fields;
 use brisk_terminal::messages::{count, moment, say, span};
@@ -157,7 +157,11 @@ pub fn fetch_image(
     hot: bool,
     quiet: bool,
 ) -> anyhow::Result<OpenedRemote> {
-    let opened = verified.open_to_fetch(url, hot)?;
+    let background = match hot {
+        true => Background::Never,
+        false => Background::Full,
+    };
+    let opened = verified.open_remote(url, None, Limits::new(), Some(background))?;
     let len = opened.entry.about.len;
     let wanted = match hot {
         true => {

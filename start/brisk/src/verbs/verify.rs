@@ -12,7 +12,7 @@ use brisk_image::summary::Checked;
 use brisk_image::verity::{TreeFile, VerifiedFile, root_hash_beside};
 use brisk_image::{ErrorKind, Image, ImageWriter, Limits, Recipe, Tree, TreeRules, Work};
 use brisk_io::{ByteSource, open_at_once};
-use brisk_remote::{Class, RemoteUrl};
+use brisk_remote::{Background, Class, RemoteUrl};
 use brisk_terminal::answer::Answer;
 use brisk_terminal::messages::{count, warn};
 use brisk_terminal::names::{path_from_root, printable, shown};
@@ -331,7 +331,10 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         return args.limits.advise(check_all(args));
     }
     // All of it is read, so all of it is fetched, and then it is a file.
-    let opened = args.verified.open_to_fetch(&args.image.image, false)?;
+    let ImageArgs { image, offset } = &args.image;
+    let background = Some(Background::Full);
+    let opened = (args.verified).open_remote(image, *offset, args.limits.limits(), background);
+    let opened = args.limits.advise(opened)?;
     opened
         .source
         .wait_for(0..opened.entry.about.len, Class::Pack)?;
@@ -339,7 +342,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
     fetched.image.image = opened.entry.image_path();
     let vouched_by = args.verified.given().unwrap_or("the URL");
     fetched.fetched = Some(Fetched {
-        url: args.image.image.clone(),
+        url: image.clone(),
         vouched_by: Some(vouched_by).filter(|_| opened.entry.about.is_vouched),
     });
     fetched.verified = args.verified.of_fetched(None);
