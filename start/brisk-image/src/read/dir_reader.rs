@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use zerocopy::FromBytes;
+
 use super::image::Image;
 use super::inode_reader::{Directory, Inode, InodeKind, InodeRef};
 use super::meta_reader::MetaCursor;
@@ -130,14 +132,33 @@ impl<'a> Listing<'a> {
 
     /// The entry called `name`, or none.
     fn find(mut self, name: &[u8]) -> Result<Option<DirEntry>> {
-        while let Some(entry) = self.read_entry()? {
+        loop {
+            self.pass_over(name);
+            let Some(entry) = self.read_entry()? else {
+                return Ok(None);
+            };
             match self.name.as_slice().cmp(name) {
                 std::cmp::Ordering::Less => {}
                 std::cmp::Ordering::Equal => return Ok(Some(entry.called(name))),
-                std::cmp::Ordering::Greater => break,
+                std::cmp::Ordering::Greater => return Ok(None),
             }
         }
-        Ok(None)
+    }
+
+    /// Steps over entries before `name` that stand behind the current header and in the current block: a look-up passes hundreds.
+    /// It leaves all others to [`Listing::read_entry`], and what is wrong, too.
+    fn pass_over(&mut self, name: &[u8]) {
+        let Some(cursor) = &mut self.cursor else {
+            return;
+        };
+        while self.run > 0
+            && let Some(len) = len_before(cursor.rest(), name)
+            && let Some(left) = self.left.checked_sub(len)
+        {
+            cursor.skip(len);
+            self.left = left;
+            self.run -= 1;
+        }
     }
 
     /// The next entry, whose name is then in `name`.
@@ -199,6 +220,15 @@ impl<'a> Listing<'a> {
                 .wrapping_add_signed(entry.number_delta.get().into()),
         }))
     }
+}
+
+/// Bytes of the entry at the start of `listing`, if all of it is there and its name comes before `name`.
+fn len_before(listing: &[u8], name: &[u8]) -> Option<u32> {
+    let (entry, behind) = Entry::ref_from_prefix(listing).ok()?;
+    let name_len = usize::from(entry.name_len.get()) + 1;
+    let found = behind.get(..name_len).filter(|_| name_len <= MAX_NAME)?;
+    let len = u32::try_from(size_of::<Entry>() + name_len).ok()?;
+    (found < name).then_some(len)
 }
 
 /// Takes `n` bytes off what is left of a listing.

@@ -195,13 +195,24 @@ impl<'a> MetaCursor<'a> {
         }
     }
 
+    /// The next bytes, to the end of the block at hand.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.block.bytes[self.offset..]
+    }
+
+    /// Steps over `len` bytes of [`MetaCursor::rest`].
+    pub(crate) fn skip(&mut self, len: u32) {
+        let rest = self.rest().len();
+        self.offset += rest.min(len as usize);
+    }
+
     /// Fills `buf` with the next bytes.
     pub(crate) fn read(&mut self, mut buf: &mut [u8], what: &'static str) -> Result<()> {
         while !buf.is_empty() {
             if self.offset == self.block.bytes.len() {
                 self.next_block(what, buf.len())?;
             }
-            let rest = &self.block.bytes[self.offset..];
+            let rest = self.rest();
             let n = rest.len().min(buf.len());
             let (now, later) = buf.split_at_mut(n);
             now.copy_from_slice(&rest[..n]);
