@@ -86,7 +86,8 @@ check:
 # Tests send signals to programs that they start. A shell that runs make in the background makes its children ignore some
 # of these signals, so env restores the default. Many tests wait for processes of theirs, so more of them run than there are processors.
 test: deps
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} env --default-signal=HUP,INT,QUIT $(CARGO) test --workspace --locked $(EVERYTHING)
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} CARGO="$(CARGO)" env --default-signal=HUP,INT,QUIT \
+		workshop/lab/tests --first launch,session,differential,remote --workspace --locked $(EVERYTHING)
 
 # Builds the wheel of the Python module without optimisation, and tests it by pytest, in a virtual environment of its own. The
 # program in it is the one that `make test` has built, with the same features, and so is the one by which tests publish images.

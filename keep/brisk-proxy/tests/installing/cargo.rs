@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::{Client, Installed, Ran, Room, room};
 use crate::frozen::{Site, crates};
@@ -10,9 +10,9 @@ pub struct Cargo;
 pub fn fetch(room: &Room) -> Ran {
     room.write("work/.cargo/config.toml", &room.settings("cargo"));
     room.write("work/src/lib.rs", "");
-    // The cargo that runs this test is no shim, which would want the home of its user.
-    let cargo = std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from);
-    let mut command = room.command(&cargo, "work");
+    // The cargo that has built this test is no shim, which would want the home of its user.
+    let cargo = Path::new(env!("CARGO"));
+    let mut command = room.command(cargo, "work");
     command
         .arg("fetch")
         .env("CARGO_HOME", room.path("cargo"))
