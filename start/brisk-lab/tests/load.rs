@@ -2,6 +2,8 @@
 //!
 //! No test depends on a time.
 
+mod measuring;
+
 #[path = "../../brisk/tests/staging/mod.rs"]
 mod staging;
 
@@ -13,9 +15,10 @@ use std::process::Output;
 use std::time::Duration;
 
 use brisk_io::Strategy;
+use measuring::beside_others;
 use serde_json::Value;
+use staging::Stage;
 use staging::documented::assert_documented;
-use staging::{Stage, watched_for};
 
 /// How long a test may take, on a slow and busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -24,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 fn for_each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
     for user in [0, 1000] {
         let test = test.clone();
-        watched_for(LIMIT, move || {
+        beside_others(LIMIT, move || {
             let stage = Stage::on_disk(user);
             chown(stage.path(""), Some(user), Some(user)).unwrap();
             test(&stage);
@@ -210,7 +213,7 @@ fn json_is_printed_as_it_is_kept() {
 
 #[test]
 fn whole_pages_are_summed_in_each_form() {
-    watched_for(LIMIT, || {
+    beside_others(LIMIT, || {
         let stage = Stage::on_disk(0);
         let (raw, _) = measure(
             &stage,
@@ -246,7 +249,7 @@ fn whole_pages_are_summed_in_each_form() {
 
 #[test]
 fn a_file_in_memory_is_only_warm() {
-    watched_for(LIMIT, || {
+    beside_others(LIMIT, || {
         let stage = Stage::on_disk(0);
         let shm = tempfile::tempdir_in("/dev/shm").unwrap();
         let file = shm.path().join("file");
@@ -297,7 +300,7 @@ fn a_file_in_memory_is_only_warm() {
 
 #[test]
 fn what_cannot_be_loaded_is_said() {
-    watched_for(LIMIT, || {
+    beside_others(LIMIT, || {
         let stage = Stage::on_disk(0);
         fs::write(stage.path("empty"), "").unwrap();
         let path = |name: &str| stage.path(name).display().to_string();

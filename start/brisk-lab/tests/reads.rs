@@ -2,6 +2,8 @@
 //!
 //! No test depends on a time.
 
+mod measuring;
+
 #[path = "../../brisk/tests/staging/mod.rs"]
 mod staging;
 
@@ -10,9 +12,10 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::time::Duration;
 
+use measuring::beside_others;
 use serde_json::Value;
+use staging::Stage;
 use staging::documented::assert_documented;
-use staging::{Stage, watched_for};
 
 /// How long a test may take, on a slow and busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -20,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 #[test]
 fn every_reader_is_measured_and_counted() {
     for user in [0, 1000] {
-        watched_for(LIMIT, move || {
+        beside_others(LIMIT, move || {
             let stage = Stage::on_disk(user);
             chown(stage.path(""), Some(user), Some(user)).unwrap();
             let arguments = [

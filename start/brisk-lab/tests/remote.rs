@@ -2,6 +2,8 @@
 //!
 //! No test depends on how fast this machine is.
 
+mod measuring;
+
 #[path = "../../brisk/tests/staging/mod.rs"]
 mod staging;
 
@@ -11,9 +13,10 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use measuring::beside_others;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use staging::{Stage, watched_for};
+use staging::Stage;
 
 /// How long a test may take, on a slow and busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -34,7 +37,7 @@ fn remote(stage: &Stage, arguments: &[&str]) -> Command {
 }
 
 fn on_stage(user: u32, test: impl FnOnce(&Stage) + Send + 'static) {
-    watched_for(LIMIT, move || {
+    beside_others(LIMIT, move || {
         let stage = Stage::on_disk(user);
         fs::create_dir(stage.path("tmp")).unwrap();
         test(&stage);
