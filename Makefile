@@ -166,11 +166,11 @@ bench: deps all
 		--brisk $(BRISK) --python $(TREES)/python --chromium $(TREES)/chromium \
 		--runs $(RUNS) --out target/bench/session
 
-# Makes the tables of the README, docs/benchmarks.md and docs/bundle.md, and docs/launches.svg, from the raw runs that the pages name. A test
+# Makes the tables of the README and of pages in docs, and docs/launches.svg, from the raw runs that the pages name. A test
 # checks that they are up to date.
 REPORT = workshop/bench/target/release/report
 figures: deps all reporter
-	workshop/lab/figures $(BRISK) $(REPORT) README.md docs/benchmarks.md docs/bundle.md
+	workshop/lab/figures $(BRISK) $(REPORT) README.md docs/benchmarks.md docs/bundle.md docs/python.md
 
 reporter:
 	$(CARGO) build --release --locked --manifest-path workshop/bench/Cargo.toml --target-dir workshop/bench/target --bin report

@@ -1,4 +1,4 @@
-//! The tables of the README, docs/benchmarks.md and docs/bundle.md, and the picture, are what `make figures` makes from the raw runs.
+//! The tables of the README and of pages in docs, and the picture, are what `make figures` makes from the raw runs.
 //!
 //! The launches among them need brisk: the one that BRISK names, or that the tests of the main workspace have built.
 
@@ -27,7 +27,12 @@ fn brisk() -> PathBuf {
 fn published_figures_are_made_of_raw_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let copy = tempfile::tempdir().unwrap();
-    let pages = ["README.md", "docs/benchmarks.md", "docs/bundle.md"];
+    let pages = [
+        "README.md",
+        "docs/benchmarks.md",
+        "docs/bundle.md",
+        "docs/python.md",
+    ];
     fs::create_dir_all(copy.path().join("docs/runs")).unwrap();
     for entry in fs::read_dir(root.join("docs/runs")).unwrap() {
         let entry = entry.unwrap();
