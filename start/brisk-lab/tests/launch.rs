@@ -12,7 +12,7 @@ mod machine;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -25,7 +25,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use brisk_serve::Reclaimer;
-use measuring::alone;
+use measuring::measuring;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use staging::documented::assert_documented;
@@ -41,7 +41,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Runs `test` on a stage of root.
 fn as_root(test: impl FnOnce(&Stage) + Send + 'static) {
-    alone(LIMIT, move || {
+    measuring(File::lock, LIMIT, move || {
         let stage = Stage::on_disk(0);
         fs::create_dir(stage.path("tmp")).unwrap();
         let reclaimers = Reclaimer::all();

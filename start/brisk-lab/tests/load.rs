@@ -8,14 +8,14 @@ mod measuring;
 mod staging;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
 use brisk_io::Strategy;
-use measuring::beside_others;
+use measuring::measuring;
 use serde_json::Value;
 use staging::Stage;
 use staging::documented::assert_documented;
@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 fn for_each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
     for user in [0, 1000] {
         let test = test.clone();
-        beside_others(LIMIT, move || {
+        measuring(File::lock_shared, LIMIT, move || {
             let stage = Stage::on_disk(user);
             chown(stage.path(""), Some(user), Some(user)).unwrap();
             test(&stage);
@@ -213,7 +213,7 @@ fn json_is_printed_as_it_is_kept() {
 
 #[test]
 fn whole_pages_are_summed_in_each_form() {
-    beside_others(LIMIT, || {
+    measuring(File::lock_shared, LIMIT, || {
         let stage = Stage::on_disk(0);
         let (raw, _) = measure(
             &stage,
@@ -249,7 +249,7 @@ fn whole_pages_are_summed_in_each_form() {
 
 #[test]
 fn a_file_in_memory_is_only_warm() {
-    beside_others(LIMIT, || {
+    measuring(File::lock_shared, LIMIT, || {
         let stage = Stage::on_disk(0);
         let shm = tempfile::tempdir_in("/dev/shm").unwrap();
         let file = shm.path().join("file");
@@ -300,7 +300,7 @@ fn a_file_in_memory_is_only_warm() {
 
 #[test]
 fn what_cannot_be_loaded_is_said() {
-    beside_others(LIMIT, || {
+    measuring(File::lock_shared, LIMIT, || {
         let stage = Stage::on_disk(0);
         fs::write(stage.path("empty"), "").unwrap();
         let path = |name: &str| stage.path(name).display().to_string();

@@ -8,11 +8,11 @@ mod measuring;
 mod staging;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::chown;
 use std::time::Duration;
 
-use measuring::beside_others;
+use measuring::measuring;
 use serde_json::Value;
 use staging::Stage;
 use staging::documented::assert_documented;
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 #[test]
 fn every_reader_is_measured_and_counted() {
     for user in [0, 1000] {
-        beside_others(LIMIT, move || {
+        measuring(File::lock_shared, LIMIT, move || {
             let stage = Stage::on_disk(user);
             chown(stage.path(""), Some(user), Some(user)).unwrap();
             let arguments = [

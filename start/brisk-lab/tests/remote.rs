@@ -7,13 +7,13 @@ mod measuring;
 #[path = "../../brisk/tests/staging/mod.rs"]
 mod staging;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use measuring::beside_others;
+use measuring::measuring;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use staging::Stage;
@@ -37,7 +37,7 @@ fn remote(stage: &Stage, arguments: &[&str]) -> Command {
 }
 
 fn on_stage(user: u32, test: impl FnOnce(&Stage) + Send + 'static) {
-    beside_others(LIMIT, move || {
+    measuring(File::lock_shared, LIMIT, move || {
         let stage = Stage::on_disk(user);
         fs::create_dir(stage.path("tmp")).unwrap();
         test(&stage);
