@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use brisk_cache::{About, Cache, CacheOptions, Durability};
 
@@ -14,7 +14,22 @@ fn home() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
+/// A forked child has what its parent had open, until it is another program: what was removed frees no room before. So nobody
+/// forks while a disk is filled.
+static FORKS: RwLock<()> = RwLock::new(());
+
+/// Held by who forks, until the child is another program or has ended.
+fn forks() -> RwLockReadGuard<'static, ()> {
+    FORKS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held by who fills a disk.
+fn nobody_forks() -> RwLockWriteGuard<'static, ()> {
+    FORKS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn run(program: &str, arguments: &[&str]) {
+    let _forks = forks();
     let done = Command::new(program).args(arguments).output().unwrap();
     let text = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{program} {arguments:?}: {text}");
@@ -25,6 +40,7 @@ struct Mount<'a>(&'a Path);
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
+        let _forks = forks();
         Command::new("umount").arg("-l").arg(self.0).status().ok();
     }
 }
@@ -46,16 +62,6 @@ fn small_disk(home: &Path) -> PathBuf {
     at
 }
 
-/// Works again while the disk is full: a child that another test has forked may hold what was removed for a moment.
-fn soon(mut work: impl FnMut() -> io::Result<()>) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while let Err(e) = work() {
-        assert_eq!(e.kind(), io::ErrorKind::StorageFull, "{e}");
-        assert!(Instant::now() < deadline, "{e}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn on_a_full_disk_the_oldest_entries_make_room() {
     // With short segments, and with one that would be longer than the disk.
@@ -67,6 +73,7 @@ fn on_a_full_disk_the_oldest_entries_make_room() {
             let home = home();
             let at = small_disk(home.path());
             let _mount = Mount(&at);
+            let _alone = nobody_forks();
             let directory = at.join("cache");
             let cache = Cache::open(&directory, options.clone().durability(durability)).unwrap();
             let value = |n: u32, len: u32| -> Vec<u8> {
@@ -90,7 +97,7 @@ fn on_a_full_disk_the_oldest_entries_make_room() {
             for n in 0..700u32 {
                 // Some have files of their own.
                 let value = value(n, if n % 50 < 3 { 2_000_000 } else { 20_000 });
-                soon(|| insert(n, &value));
+                insert(n, &value).unwrap();
                 let hit = cache.get(&n.to_le_bytes()).unwrap().expect("it is stored");
                 assert!(hit.bytes().unwrap() == value, "{n}");
             }
@@ -107,7 +114,7 @@ fn on_a_full_disk_the_oldest_entries_make_room() {
             for n in 700..900u32 {
                 if n % 50 >= 3 {
                     let value = value(n, 20_000);
-                    soon(|| insert(n, &value));
+                    insert(n, &value).unwrap();
                     assert!(
                         cache
                             .get(&n.to_le_bytes())
@@ -129,6 +136,7 @@ fn what_no_eviction_makes_room_for_says_what_it_wants_and_evicts_nothing() {
     let home = home();
     let at = small_disk(home.path());
     let _mount = Mount(&at);
+    let _alone = nobody_forks();
     let directory = at.join("cache");
     let options = CacheOptions::new().limit(64 << 20).segment_len(1 << 20);
     let cache = Cache::open(&directory, options).unwrap();
@@ -162,7 +170,7 @@ fn what_no_eviction_makes_room_for_says_what_it_wants_and_evicts_nothing() {
     // With room again, it goes on.
     drop(filler);
     fs::remove_file(at.join("filler")).unwrap();
-    soon(|| cache.insert(b"large", &large, About::default()));
+    cache.insert(b"large", &large, About::default()).unwrap();
 }
 
 #[test]
@@ -174,6 +182,7 @@ fn a_full_disk_is_an_error_of_the_write_that_fills_it_and_giving_up_frees_it() {
     run("mkfs.ext4", &["-q", "-m", "0", text(&image)]);
     run("mount", &["-o", "loop", text(&image), text(&at)]);
     let _mount = Mount(&at);
+    let _alone = nobody_forks();
     let options = CacheOptions::new().limit(64 << 20).segment_len(1 << 20);
     // SAFETY: only brisk writes to the directory.
     let cache = unsafe { Cache::open_mapped(&at.join("cache"), options) }.unwrap();
@@ -184,29 +193,17 @@ fn a_full_disk_is_an_error_of_the_write_that_fills_it_and_giving_up_frees_it() {
     let piece: Vec<u8> = (0..50_000u32)
         .map(|n| (n.wrapping_mul(n) >> 4) as u8)
         .collect();
-    // Fills the disk. What the round before has given up may be held for a moment: see `soon`.
-    let fill = || {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            let mut pending = cache.pending(None).unwrap();
-            let reader = pending.reader();
-            let mut pieces = 0;
-            let e = loop {
-                match pending.write(&piece) {
-                    Ok(()) => pieces += 1,
-                    Err(e) => break e,
-                }
-            };
-            assert_eq!(e.kind(), io::ErrorKind::StorageFull, "{e}");
-            if pieces >= 50 || Instant::now() > deadline {
-                return (pending, reader, pieces);
-            }
-            drop((pending, reader));
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    };
     for _ in 0..3 {
-        let (pending, reader, pieces) = fill();
+        let mut pending = cache.pending(None).unwrap();
+        let reader = pending.reader();
+        let mut pieces = 0;
+        let e = loop {
+            match pending.write(&piece) {
+                Ok(()) => pieces += 1,
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(e.kind(), io::ErrorKind::StorageFull, "{e}");
         assert!((50..168).contains(&pieces), "{pieces}");
         assert_eq!(pending.len(), pieces * 50_000);
         // Who reads along is told no wrong byte.
@@ -224,11 +221,9 @@ fn a_full_disk_is_an_error_of_the_write_that_fills_it_and_giving_up_frees_it() {
     }
     // It gave its room to what could not be known to be too long.
     assert!(cache.get(b"key").unwrap().is_none());
-    soon(|| {
-        let mut pending = cache.pending(Some(2 << 20))?;
-        pending.write(&vec![7; 2 << 20])?;
-        pending.finish(b"new", About::default())
-    });
+    let mut pending = cache.pending(Some(2 << 20)).unwrap();
+    pending.write(&vec![7; 2 << 20]).unwrap();
+    pending.finish(b"new", About::default()).unwrap();
     assert!(cache.get(b"new").unwrap().unwrap().bytes().unwrap() == vec![7; 2 << 20]);
 }
 
@@ -400,6 +395,7 @@ fn a_directory_of_another_user_is_refused_and_both_are_named() {
 /// Opens the directory in a user namespace with this map, and returns the error.
 fn open_in_a_namespace(directory: &Path, map: &str) -> Option<String> {
     let (mut reader, mut writer) = io::pipe().unwrap();
+    let forks = forks();
     // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
     let child = match unsafe { libc::fork() } {
         0 => {
@@ -427,6 +423,7 @@ fn open_in_a_namespace(directory: &Path, map: &str) -> Option<String> {
     let mut status = 0;
     // SAFETY: it writes a number to where one is.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    drop(forks);
     assert_eq!(status, 0);
     (!told.is_empty()).then_some(told)
 }
@@ -648,6 +645,7 @@ fn a_cache_on_an_overlay_is_written_and_leaves_the_lower_directory_as_it_is() {
     assert!(reader.get(&0u32.to_le_bytes()).unwrap().is_none());
     assert_found(&reader, 1..20, true);
     assert!(reader.stat().unwrap().slots > 1024);
+    let forks = forks();
     // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
     let child = match unsafe { libc::fork() } {
         0 => {
@@ -662,6 +660,7 @@ fn a_cache_on_an_overlay_is_written_and_leaves_the_lower_directory_as_it_is() {
     let mut status = 0;
     // SAFETY: it writes a number to where one is.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    drop(forks);
     assert_eq!(status, 0);
     assert!(reader.get(b"of a child").unwrap().is_some());
     assert_eq!(lent.bytes().unwrap(), some_value(3));
@@ -789,6 +788,7 @@ fn members_of_a_group_share_a_cache_whatever_their_umask_is() {
         .unwrap();
     // The user cannot see its own open files by their names, or can: then large values have none at first.
     for can_see in [0, 1] {
+        let forks = forks();
         // SAFETY: the child allocates, which the C library allows it, and ends by `_exit`.
         let child = match unsafe { libc::fork() } {
             0 => {
@@ -829,6 +829,7 @@ fn members_of_a_group_share_a_cache_whatever_their_umask_is() {
         let mut status = 0;
         // SAFETY: it writes a number to where one is.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        drop(forks);
         assert_eq!(status, 0);
         for key in [&b"of a member"[..], b"large too", b"of root"] {
             assert!(cache.get(key).unwrap().is_some());

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use brisk_http::Options;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use crate::setup::{Setup, home, open, read, small, soon};
+use crate::setup::{FORKS, Setup, home, open, read, small, soon};
 
 /// The directory that the other process uses.
 const DIRECTORY: &str = "BRISK_LAYER_DIRECTORY";
@@ -45,6 +46,7 @@ struct Other {
 
 impl Other {
     fn start(directory: &Path) -> Self {
+        let forks = FORKS.read().unwrap_or_else(PoisonError::into_inner);
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "processes::as_another_process", "--nocapture"])
             .env(DIRECTORY, directory)
@@ -52,6 +54,7 @@ impl Other {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        drop(forks);
         let (sender, said) = mpsc::unbounded_channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         thread::spawn(move || {

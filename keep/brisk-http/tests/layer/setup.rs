@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -24,6 +24,10 @@ use tower::{Layer, Service};
 use crate::origin::{Asked, Origin, Upstream, fields, origin};
 
 pub const URL: &str = "http://example.org/a";
+
+/// A forked child has what its parent had open, until it is another program: what was removed frees no room before. So who
+/// starts a program shares this, and who fills a disk has it alone.
+pub static FORKS: RwLock<()> = RwLock::new(());
 
 pub type Answered = Result<Response<CacheBody>, FetchError>;
 

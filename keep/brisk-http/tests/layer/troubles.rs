@@ -4,13 +4,13 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLockWriteGuard};
 
 use brisk_http::Options;
 use http::Method;
 
 use crate::origin::Asked;
-use crate::setup::{Setup, all, answer, home, open, read, small};
+use crate::setup::{FORKS, Setup, all, answer, home, open, read, small};
 
 const FRESH: &[&str] = &["Cache-Control: max-age=60"];
 
@@ -20,20 +20,24 @@ fn run(program: &str, arguments: &[&str]) {
     assert!(done.status.success(), "{program} {arguments:?}: {text}");
 }
 
-/// A small filesystem, whose mount is undone also when its test fails.
-struct Disk(tempfile::TempDir);
+/// A small filesystem, whose mount is undone also when its test fails. Meanwhile nobody else forks.
+struct Disk {
+    at: tempfile::TempDir,
+    _alone: RwLockWriteGuard<'static, ()>,
+}
 
 impl Disk {
     fn new(bytes: u64) -> Self {
+        let alone = FORKS.write().unwrap_or_else(PoisonError::into_inner);
         let at = home();
         let size = format!("size={bytes}");
         let path = at.path().to_str().unwrap();
         run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", path]);
-        Self(at)
+        Self { at, _alone: alone }
     }
 
     fn path(&self) -> &Path {
-        self.0.path()
+        self.at.path()
     }
 
     /// Leaves no room.

@@ -324,52 +324,64 @@ fn own_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
 
     use super::super::inputs::Inputs;
     use super::*;
 
-    /// Looks at a shell that starts programs of its own, each for a moment. Returns which of them were seen.
-    fn seen(events: Option<ProcessEvents>) -> usize {
+    /// Looks at a shell that starts programs of its own, each of which ends when it was seen.
+    fn sees_all(events: Option<ProcessEvents>) {
         // On a disk, as the program itself.
         let own = std::env::current_exe().expect("this");
         let home = tempfile::tempdir_in(own.parent().expect("a directory")).expect("room");
         let home = home.path().canonicalize().expect("there");
-        let programs: Vec<_> = (0..3).map(|n| home.join(format!("sleep-{n}"))).collect();
+        let programs: Vec<_> = (0..3).map(|n| home.join(format!("head-{n}"))).collect();
         // By other processes: none of this one's children may hold a program open for writing.
         for program in &programs {
-            let copied = Command::new("cp").arg("/bin/sleep").arg(program).status();
+            let copied = Command::new("cp")
+                .arg("/usr/bin/head")
+                .arg(program)
+                .status();
             assert!(copied.expect("there is cp").success());
         }
-        let inputs = Inputs::of_test();
-        let mut files = Files::new(inputs).expect("a mount table");
-        // Long enough for a machine that does other things.
-        let script = "for program in ./sleep-*; do $program 1.5; done";
-        let mut shell = Command::new("sh");
-        let shell = shell.args(["-c", script]).current_dir(&home).spawn();
-        let mut shell = shell.expect("there is a shell");
+        let script = "for program in ./head-*; do $program -n 1; done";
+        let mut shell = Command::new("sh")
+            .args(["-c", script])
+            .current_dir(&home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("there is a shell");
+        let mut stdin = shell.stdin.take().expect("a pipe");
         let process = i32::try_from(shell.id()).expect("small");
-        let at_most = Duration::from_secs(60);
-        let mut outside = Outside::new(process, events, at_most, std::iter::empty());
+        let mut outside = Outside::new(process, events, Duration::ZERO, std::iter::empty());
         // Without optimisation, and beside other tests, looks take long.
         outside.free = Duration::MAX;
+        let mut files = Files::new(Inputs::of_test()).expect("a mount table");
+        let deadline = Duration::from_secs(60);
+        for program in &programs {
+            while !files.is_mapped(program) {
+                assert!(outside.elapsed() < deadline, "{program:?} is not seen");
+                outside.at_most = outside.elapsed() + Duration::from_millis(10);
+                assert_eq!(outside.run(&mut files), ObservationEnd::Time);
+            }
+            stdin.write_all(b"\n").expect("it waits for this");
+        }
+        assert!(outside.is_started);
+        outside.at_most = outside.elapsed() + deadline;
         let end = std::thread::scope(|scope| {
             let waits = scope.spawn(|| shell.wait());
             let end = outside.run(&mut files);
             assert!(waits.join().expect("no panic").expect("ours").success());
             end
         });
-        assert!(outside.is_started);
         assert_eq!(end, ObservationEnd::Ended);
-        programs
-            .iter()
-            .filter(|program| files.is_mapped(program))
-            .count()
     }
 
     #[test]
-    fn programs_that_are_soon_over_are_seen() {
-        assert_eq!(seen(Some(ProcessEvents::listen().expect("as root"))), 3);
-        assert_eq!(seen(None), 3);
+    fn programs_of_programs_are_seen_while_they_run_and_the_end_of_all() {
+        sees_all(Some(ProcessEvents::listen().expect("as root")));
+        sees_all(None);
     }
 }
