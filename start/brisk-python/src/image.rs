@@ -2,14 +2,17 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 use brisk_image::{Image as OpenImage, Inode, InodeKind};
 use brisk_remote::RemoteUrl;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyIterator, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString, PyTuple};
 use rustix::io::Errno;
 
+use crate::batch::read_many;
 use crate::fault::Fault;
 use crate::image_path::{ImagePath, Name, fspath};
 use crate::object::FileObject;
@@ -224,6 +227,32 @@ impl Image {
             Found::File(file) => reader::read(py, &file, 0, file.len(), self.bytes_used)
                 .map_err(|fault| self.raise(py, fault, Some(&path.given))),
         }
+    }
+
+    /// All bytes of each of these files, in their order. Several threads read them, all without Python's lock.
+    fn read_many<'py>(
+        &self,
+        py: Python<'py>,
+        paths: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        if paths.extract::<ImagePath<'_>>().is_ok() {
+            let text = "paths is one path: read_many takes several, read takes one";
+            return Err(PyTypeError::new_err(text));
+        }
+        let paths: Vec<ImagePath<'_>> = paths
+            .try_iter()?
+            .map(|path| path?.extract())
+            .collect::<PyResult<_>>()?;
+        let places: Vec<&Path> = paths.iter().map(ImagePath::path).collect();
+        let image = self
+            .opened(py)
+            .map_err(|fault| self.raise(py, fault, None))?;
+        let sum = AtomicU64::new(0);
+        let read_one = |path: &Path| reader::read_whole(&image, path, &sum);
+        let read = py.detach(|| read_many(&places, read_one));
+        let read = read
+            .map_err(|(at, fault)| self.raise(py, fault, paths.get(at).map(|path| &path.given)))?;
+        PyList::new(py, read.into_iter().map(|bytes| PyBytes::new(py, &bytes)))
     }
 
     /// Fills `buffer` with the bytes of a file from `offset` on, and returns how many: fewer only at the end.

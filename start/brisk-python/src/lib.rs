@@ -17,6 +17,7 @@ survive a fork, which happens only under that lock:
 3. Who opens an image that is here tells `brisk-fetch` to ask for a newer one. In a registry or a store a thread waits until `brisk-fetch`
    knows who the user is: it calls no Python and holds no mutex of this crate, and a fork leaves it behind. The commands make a copy of
    their process for that, which a process with threads cannot.
+4. Threads of [`batch`] call Python only to read a file object. They end before the call that has started them.
 
 # Trust
 
@@ -24,6 +25,7 @@ All bytes of an image are untrusted: a fault is an `OSError` that says field, pl
 code of its own.
 */
 
+mod batch;
 mod fault;
 mod image;
 mod image_path;

@@ -1,5 +1,8 @@
 //! One file of an image.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use brisk_image::{FileReader, Image as OpenImage, InodeKind, InodeRef};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PySlice};
@@ -93,7 +96,7 @@ impl Reader {
 }
 
 /// The file that `path` leads to.
-pub fn file_at(image: &OpenImage, path: &std::path::Path) -> Result<(InodeRef, FileReader), Fault> {
+pub fn file_at(image: &OpenImage, path: &Path) -> Result<(InodeRef, FileReader), Fault> {
     let inode = crate::image::found(image, path)?;
     match inode.kind() {
         InodeKind::File(_) => Ok((inode.reference(), image.file(&inode)?)),
@@ -105,6 +108,26 @@ pub fn file_at(image: &OpenImage, path: &std::path::Path) -> Result<(InodeRef, F
     }
 }
 
+/// All bytes of the file at `path`. Its length is added to `sum`, which may not pass what the image gives at once.
+pub fn read_whole(image: &OpenImage, path: &Path, sum: &AtomicU64) -> Result<Vec<u8>, Fault> {
+    let (_, file) = file_at(image, path)?;
+    let before = sum.fetch_add(file.len(), Ordering::Relaxed);
+    let most = most_at_once(image.bytes_used());
+    if before.saturating_add(file.len()) > most {
+        let text = format!(
+            "reading these files at once passes the limit of {most} bytes for an image of {} bytes; name fewer files, or open each and read it in parts",
+            image.bytes_used()
+        );
+        return Err(Fault::System(Errno::FBIG, text));
+    }
+    Ok(file.read_to_vec()?)
+}
+
+/// Bytes that an image of `image_len` bytes may give at once.
+fn most_at_once(image_len: u64) -> u64 {
+    WHOLE.saturating_add(image_len.saturating_mul(WHOLE_PER_BYTE))
+}
+
 /// The `len` bytes at `offset` of `file`, if they are no more than an image of `image_len` bytes may give at once.
 pub fn read<'py>(
     py: Python<'py>,
@@ -113,7 +136,7 @@ pub fn read<'py>(
     len: u64,
     image_len: u64,
 ) -> Result<Bound<'py, PyBytes>, Fault> {
-    let most = WHOLE.saturating_add(image_len.saturating_mul(WHOLE_PER_BYTE));
+    let most = most_at_once(image_len);
     let len = usize::try_from(len).ok().filter(|_| len <= most).ok_or_else(|| {
         let text = format!(
             "reading {len} bytes at once passes the limit of {most} for an image of {image_len} bytes; open the file and read it in parts"

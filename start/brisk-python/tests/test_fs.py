@@ -92,7 +92,12 @@ def test_parts_of_files_are_read(fs, tree):
     for start, end in [(None, None), (5, 10), (-7, None), (None, -7), (10, 5), (len(true) - 3, len(true) + 9)]:
         assert fs.cat_file("long.bin", start, end) == true[start:end]
     assert fs.cat_ranges(["long.bin"] * 2, [0, 9], [4, 12]) == [true[:4], true[9:12]]
-    assert fs.cat("small/0/00*")["small/0/001.bin"] == (tree / "small/0/001.bin").read_bytes()
+    several = {path: (tree / path).read_bytes() for path in ("lines.txt", *(f"small/0/00{number}.bin" for number in range(10)))}
+    assert fs.cat(["/small/0/00?.bin", "lines.txt"]) == several and fs.cat("lines*") == {"lines.txt": several["lines.txt"]}
+    assert fs.cat("lines.txt") == several["lines.txt"] and fs.cat(["lines.txt"]) == {"lines.txt": several["lines.txt"]}
+    with pytest.raises(IsADirectoryError):
+        fs.cat(["lines.txt", "small"])
+    assert list(fs.cat(["lines.txt", "small"], on_error="omit")) == ["lines.txt"]
     assert fs.open("lines.txt", "rt").readlines()[7] == "line 7\n"
     assert fs.head("lines.txt", 4) == b"line" and fs.read_block("lines.txt", 2, 9, delimiter=b"\n") == b"line 1\n"
     again = pickle.loads(pickle.dumps(fs))

@@ -2,6 +2,7 @@ import errno
 import io
 import os
 import pathlib
+import random
 import stat
 
 import brisk
@@ -72,6 +73,25 @@ def test_files_are_what_python_calls_files(image, tree):
     assert io.TextIOWrapper(image.open("lines.txt")).read() == (tree / "lines.txt").read_text()
     with pytest.raises(ValueError, match="read-only"):
         image.open("lines.txt", "w")
+
+
+def test_several_files_are_read_at_once(image, packed, tree):
+    files = [path for path in image if image.isfile(path)]
+    chance = random.Random(1)
+    for count in (0, 1, 31, 32, 500):
+        paths = chance.choices(files, k=count)
+        true = [(tree / path).read_bytes() for path in paths]
+        assert image.read_many(paths) == image.read_many(iter(map(pathlib.Path, paths))) == true
+        assert brisk.Image(io.BytesIO(packed.read_bytes())).read_many([os.fsencode(path) for path in paths]) == true
+    # The first that cannot be read is told, whoever comes to another one before.
+    for _ in range(50):
+        paths = [*chance.choices(files, k=20), "absent", *chance.choices(files, k=20), "small", "circle"]
+        with pytest.raises(FileNotFoundError) as found:
+            image.read_many(paths)
+        assert found.value.filename == "absent"
+    for one in ("link", b"link", pathlib.Path("link")):
+        with pytest.raises(TypeError, match="several"):
+            image.read_many(one)
 
 
 def test_buffers_of_any_kind_are_filled(image, tree):
@@ -190,6 +210,9 @@ def test_long_files_of_short_images_are_read_in_parts():
     [name] = image
     with pytest.raises(OSError, match="in parts") as found:
         image.read(name)
+    assert (found.value.errno, found.value.filename) == (errno.EFBIG, name)
+    with pytest.raises(OSError, match="name fewer") as found:
+        image.read_many([name])
     assert (found.value.errno, found.value.filename) == (errno.EFBIG, name)
     with image.open(name) as file:
         with pytest.raises(OSError, match="in parts"):

@@ -26,4 +26,5 @@ def test_the_examples_run(page, tmp_path, monkeypatch):
     if "Files" in names:
         files = names["Files"]("data.img")
         assert (len(files), files[0], files[3]) == (4, b"a,b\n1,2\n", b"number 2, and more\n")
+        assert files.__getitems__([3, 0]) == [files[3], files[0]]
         assert names["buffer"] == b"er 0, and more\n\0"

@@ -47,7 +47,8 @@ class SquashFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
-        return super()._strip_protocol(path).strip("/")
+        stripped = super()._strip_protocol(path)
+        return stripped if isinstance(path, list) else stripped.strip("/")
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
@@ -103,6 +104,14 @@ class SquashFileSystem(AbstractFileSystem):  # type: ignore[misc]
             start, end, _ = slice(start, end).indices(file.size)
             file.seek(start)
             return file.read(max(end - start, 0))
+
+    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **options: Any) -> Any:
+        if on_error != "raise" or options:
+            return super().cat(path, recursive, on_error, **options)
+        paths = self.expand_path(path, recursive=recursive)
+        if paths == [self._strip_protocol(path)]:
+            return self.image.read(paths[0])
+        return dict(zip(paths, self.image.read_many(paths), strict=True))
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> File:
         return self.image.open(self._strip_protocol(path), mode)
