@@ -1,15 +1,17 @@
 //! How the proxy starts, serves with several processes, and ends.
 
+#[path = "../../../start/brisk/tests/staging/programs.rs"]
+mod programs;
 mod staging;
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use programs::make_executable;
 use rustix::process::{Signal, kill_process};
 use staging::program::{command, outcome};
 use staging::{Answer, HANG, Program, Reply, Upstream, get};
@@ -271,7 +273,7 @@ fn clients_without_configuration_say_their_defaults() {
     ] {
         let path = home.path().join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        make_executable(&path);
     }
     let path = [("PATH", home.path().to_str().unwrap())];
     let args = ["--preset", "python", "--preset", "cargo"];

@@ -12,7 +12,7 @@ mod machine;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -29,6 +29,7 @@ use measuring::measuring;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use staging::documented::assert_documented;
+use staging::programs::make_executable;
 use staging::{Stage, watched};
 use x11rb::connection::Connection;
 use x11rb::protocol::xproto::{ConnectionExt as _, CreateWindowAux, WindowClass};
@@ -756,7 +757,7 @@ fn a_spec_prepares_the_home_and_accepts_exit_statuses() {
     as_root(|stage| {
         let script = stage.path("make-home");
         fs::write(&script, "#!/bin/sh\necho $1 > $HOME/made\n").unwrap();
-        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        make_executable(&script);
         let text = "name = 'app'\ntree = 'tree'\nsetup = ['./make-home', 'one']\nexits = [3]\n\
                     prints-exactly = \"one\\n\"\ncommand = ['sh', '-c', 'cat $HOME/made; rm $HOME/made; cat $BRISK_TREE/text > /dev/null; exit 3']\n";
         spec(stage, text);

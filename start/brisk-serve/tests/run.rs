@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fixture::programs::copy_program;
 use fixture::{Fixture, runner};
 
 struct Case {
@@ -285,7 +286,7 @@ fn a_filesystem_without_programs_is_named_as_the_reason() {
         .status();
     assert!(mounted.expect("there is mount").success());
     let program = place.path().join("true");
-    std::fs::copy("/bin/true", &program).expect("room");
+    copy_program("/bin/true", &program);
     let failure = case.failure(&case.run(&[program.to_str().expect("text")]));
     let unmounted = Command::new("umount").arg(place.path()).status();
     assert!(unmounted.expect("there is umount").success());

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
+use staging::programs::copy_program;
 use staging::{Stage, each_user};
 
 /// Says how it was started.
@@ -403,12 +404,15 @@ fn waiting(command: &mut Command) -> Child {
         .spawn()
         .unwrap();
     let mut ready = [0; 6];
-    child
+    if child
         .stdout
         .as_mut()
         .unwrap()
         .read_exact(&mut ready)
-        .unwrap();
+        .is_err()
+    {
+        panic!("{:?}", child.wait_with_output().unwrap());
+    }
     assert_eq!(&ready, b"ready\n");
     child
 }
@@ -429,13 +433,13 @@ fn what_happens_to_the_file_meanwhile_gives_no_wrong_bytes() {
         let out = stage.writable().join("out");
         // A file that was deleted is there as long as its program is.
         let copy = stage.writable().join("copy");
-        fs::copy(&app, &copy).unwrap();
+        copy_program(&app, &copy);
         let child = waiting(&mut started(stage, &copy, &[]));
         fs::remove_file(&copy).unwrap();
         assert_eq!(reads(child), (Some(0), String::new()));
         assert!(fs::read(&out).unwrap() == noise);
         // The kernel refuses to write into a program that runs, so another one starts this file.
-        fs::copy(&app, &copy).unwrap();
+        copy_program(&app, &copy);
         let child = waiting(started(stage, &app, &[]).env("TARGET_APPIMAGE", &copy));
         let len = fs::metadata(&copy).unwrap().len();
         let file = fs::File::options().write(true).open(&copy).unwrap();

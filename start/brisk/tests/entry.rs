@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
+use staging::programs::make_executable;
 use staging::{Stage, each_user};
 
 /// Prints what it is started with.
@@ -18,7 +19,7 @@ fn program(stage: &Stage, path: &str) {
     let path = stage.path(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, PROGRAM).unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    make_executable(&path);
 }
 
 /// As root, who may write to the stage.

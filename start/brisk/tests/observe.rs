@@ -15,7 +15,7 @@ use brisk_io::measure::evict_and_prove;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use staging::documented::assert_documented;
-use staging::programs::copy_program;
+use staging::programs::{copy_program, make_executable};
 use staging::{Stage, each_user, profile_of_record};
 
 /// How long to wait for something that happens at once.
@@ -182,7 +182,7 @@ fn programs_get_their_rights_however_they_are_started_and_observed() {
             trusted(&stage);
             let script = format!("#!{} -u\n", stage.path("as-root").display());
             fs::write(stage.path("script"), script).unwrap();
-            fs::set_permissions(stage.path("script"), PermissionsExt::from_mode(0o755)).unwrap();
+            make_executable(stage.path("script"));
             let run = |program: &[&str]| {
                 let mut command = match is_attached {
                     true => auto(&stage, program),
@@ -826,7 +826,7 @@ fn a_link_with_the_name_of_a_program_starts_it_faster() {
         assert!(listed.ends_with(&expected), "{listed}");
         // Not the first of its name in PATH.
         let copy = stage.path("home/cat");
-        fs::copy("/bin/true", &copy).unwrap();
+        copy_program("/bin/true", &copy);
         let (code, said) = change("on", copy.to_str().unwrap());
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains("cat: the link would start /"), "{said}");
@@ -879,7 +879,7 @@ fn programs_are_linked_though_another_one_is_not_there() {
         fs::create_dir_all(jdk.join("bin")).unwrap();
         fs::write(jdk.join("release"), "").unwrap();
         for name in ["java", "tool"] {
-            fs::copy("/bin/echo", jdk.join("bin").join(name)).unwrap();
+            copy_program("/bin/echo", jdk.join("bin").join(name));
         }
         fs::rename(jdk.join("bin/tool"), stage.path("tool")).unwrap();
         let links = data.join("brisk/bin");
@@ -921,7 +921,7 @@ fn a_link_whose_program_is_gone_says_so() {
         let data = stage.path("home/data");
         let tools = stage.path("tools");
         fs::create_dir(&tools).unwrap();
-        fs::copy("/bin/true", tools.join("tool")).unwrap();
+        copy_program("/bin/true", tools.join("tool"));
         let links = data.join("brisk/bin");
         let path = format!("{}:{}:/usr/bin:/bin", links.display(), tools.display());
         let said = |command: &mut Command| {

@@ -1,12 +1,16 @@
 //! Trees, images of them, and the tested program.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+#[path = "../staging/programs.rs"]
+mod programs;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use brisk_image::{ImageWriter, Tree, TreeRules};
+use programs::make_executable;
 
 /// The output of a program, and how it ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,7 +82,7 @@ impl Place {
         write(&root.join("noise"), &noise(300_000));
         write(&root.join("text"), "brisk ".repeat(50_000).as_bytes());
         write(&root.join("bin/app"), b"#!/bin/sh\nexec \"$@\"\n");
-        fs::set_permissions(root.join("bin/app"), Permissions::from_mode(0o755)).expect("ours");
+        make_executable(root.join("bin/app"));
         symlink("bin/app", root.join("link")).expect("a link");
         for name in ["bin/app", "sub/inside", "noise", "text", "bin", "sub", "."] {
             set_time(&root.join(name), 1_700_000_000);

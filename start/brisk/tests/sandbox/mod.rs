@@ -3,12 +3,16 @@
 // Each test binary uses a part of it.
 #![allow(dead_code, reason = "each test binary uses a part of the sandbox")]
 
+#[path = "../staging/programs.rs"]
+mod programs;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use brisk_image::Image;
+use programs::make_executable;
 
 /// A temporary directory.
 pub struct Sandbox(tempfile::TempDir);
@@ -68,6 +72,9 @@ impl Sandbox {
     }
 
     pub fn mode(&self, name: &str, mode: u32) {
+        if mode & 0o111 != 0 && self.path(name).is_file() {
+            make_executable(self.path(name));
+        }
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
     }
 

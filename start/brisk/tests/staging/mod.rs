@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use brisk_image::profile::Profile;
 use brisk_image::{ImageWriter, Limits, Tree, TreeRules};
-use programs::copy_program;
+use programs::{copy_program, make_executable};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a test may take. Then it hangs, and is ended from outside. A busy machine takes minutes for some.
@@ -162,7 +162,7 @@ impl Stage {
         fs::create_dir_all(stage.path("tree/sub")).unwrap();
         fs::create_dir_all(stage.path("tree/many")).unwrap();
         fs::write(stage.path("tree/bin/app"), "#!/bin/sh\nexec \"$@\"\n").unwrap();
-        open(&stage.path("tree/bin/app")).unwrap();
+        make_executable(stage.path("tree/bin/app"));
         fs::write(stage.path("tree/sub/inside"), "from the image").unwrap();
         fs::write(stage.path("tree/noise"), noise(3_000_000)).unwrap();
         fs::write(stage.path("tree/text"), "brisk ".repeat(200_000)).unwrap();
