@@ -27,6 +27,8 @@ pub(crate) const TRIES: usize = 8;
 pub(crate) struct Eviction {
     /// After copies of so many bytes, a batch ends.
     batch_bytes: u64,
+    /// How long a batch may take.
+    pub(crate) batch_time: Duration,
     /// The most bytes that all files may have in the end.
     most_bytes: u64,
     listing: Listing,
@@ -150,6 +152,7 @@ impl Eviction {
     pub(crate) fn new(batch_bytes: u64) -> Self {
         Self {
             batch_bytes,
+            batch_time: BATCH_TIME,
             most_bytes: u64::MAX,
             listing: Listing::NotYet,
             listed: 0,
@@ -162,7 +165,7 @@ impl Eviction {
         let mut batch = Batch {
             copied: 0,
             most: self.batch_bytes,
-            until: Instant::now() + BATCH_TIME,
+            until: Instant::now() + self.batch_time,
         };
         let left = self.work(locked, needed, &mut batch)?;
         // The next batch reads the totals again.

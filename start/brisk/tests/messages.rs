@@ -16,8 +16,7 @@ fn sandbox() -> Sandbox {
         ("usr/bin/other", "#!/bin/sh\necho other\n"),
         ("bin/script", "#!/none/python -u\n"),
     ] {
-        sandbox.file(&format!("app/{name}"), text.as_bytes());
-        sandbox.mode(&format!("app/{name}"), 0o755);
+        sandbox.program(&format!("app/{name}"), text.as_bytes());
     }
     fs::create_dir(sandbox.path("run")).unwrap();
     fs::set_permissions(sandbox.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -295,8 +294,7 @@ fn a_missing_interpreter_is_named() {
     (program[52], program[54], program[56]) = (64, 56, 1);
     (program[64], program[72], program[96]) = (3, 120, 9);
     program.extend(b"/none/ld\0");
-    sandbox.file("app/bin/elf", &program);
-    sandbox.mode("app/bin/elf", 0o755);
+    sandbox.program("app/bin/elf", &program);
     sandbox.pack(&[]);
     run(&sandbox, "trace --tree app -q -o app.profile -- bin/hello");
     let script = "its first line names the interpreter /none/python, which does not exist here; add it, or correct the \
@@ -404,8 +402,7 @@ fn a_command_is_found_by_one_rule() {
 #[test]
 fn one_is_no_plural() {
     let sandbox = Sandbox::empty();
-    sandbox.file("app/bin/hello", b"#!/bin/sh\n");
-    sandbox.mode("app/bin/hello", 0o755);
+    sandbox.program("app/bin/hello", b"#!/bin/sh\n");
     sandbox.pack(&[]);
     assert_says(
         &sandbox,

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::recording_disk::{Call, Loss, Machine, RecordingDisk};
 use super::{doubling, home, insert, named, value};
@@ -151,6 +152,8 @@ impl History {
     fn make_room_by_turns(&self, needed: u64) {
         let batch = |cache: &Cache| {
             let mut begun = Eviction::new(1);
+            // One record each, however slow the machine is.
+            begun.batch_time = Duration::from_secs(3600);
             crate::eviction::evict_batch(&cache.store, &mut begun, needed).unwrap()
         };
         while batch(&self.cache) && batch(&self.second) {}

@@ -35,7 +35,7 @@ impl Sandbox {
     /// file, an empty directory, and a file of several blocks.
     pub fn with_app() -> Self {
         let sandbox = Self::empty();
-        sandbox.file("app/bin/run", b"#!/bin/sh\nexec true\n");
+        sandbox.program("app/bin/run", b"#!/bin/sh\nexec true\n");
         sandbox.file("app/bin/tool", b"tool");
         sandbox.file("app/etc/app.conf", b"colour = no\n");
         sandbox.file("app/lib/big.bin", &noise(300_000));
@@ -43,7 +43,6 @@ impl Sandbox {
         symlink("run", sandbox.path("app/bin/start")).expect("a symbolic link");
         fs::hard_link(sandbox.path("app/bin/tool"), sandbox.path("app/bin/alias"))
             .expect("a hard link");
-        sandbox.mode("app/bin/run", 0o755);
         sandbox
     }
 
@@ -71,10 +70,13 @@ impl Sandbox {
         self.mode(name, 0o644);
     }
 
+    /// A file that may be started at once.
+    pub fn program(&self, name: &str, contents: &[u8]) {
+        self.file(name, contents);
+        make_executable(self.path(name));
+    }
+
     pub fn mode(&self, name: &str, mode: u32) {
-        if mode & 0o111 != 0 && self.path(name).is_file() {
-            make_executable(self.path(name));
-        }
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
     }
 
