@@ -29,13 +29,14 @@ use crate::stored_policy::StoredPolicy;
 use crate::target::Target;
 use crate::timestamp::Timestamp;
 use crate::update::NotUpdated;
-use crate::variants::Variants;
+use crate::variants::{MOST_VARIANTS, Variants};
 
 /// The most bytes of a URL whose responses are stored.
 const MOST_KEY_BYTES: usize = 8 * 1024;
 
-/// How often the variants of a URL are changed anew because another one changed them, before they are just written.
-const TRIES: usize = 8;
+/// How often the variants of a URL are changed anew because another one changed them, before they are just written. As many as
+/// there may be can be stored at once: each time that one fails, another one has succeeded.
+const TRIES: usize = 2 * MOST_VARIANTS;
 
 /// The variants of a URL before and after a change.
 struct Changed<V> {

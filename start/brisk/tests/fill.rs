@@ -760,11 +760,12 @@ fn prepare_to_meet(stage: &Stage) -> Vec<String> {
     files(stage)
 }
 
-/// Starts two programs that run this script, and waits for the server.
+/// Starts two programs that run this script, and waits for the server. They read until they are waited for.
 fn start_two(stage: &Stage, script: &str) -> Vec<Child> {
     let loads = (0..2).map(|_| {
         stage
             .lingering("0", &["sh", "-c", script])
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -784,8 +785,8 @@ fn a_server_that_is_killed_in_the_middle_of_its_fill_is_replaced() {
                 all.reverse();
                 make_pack(stage, "app.img", &all, "app.img.hot");
             }
-            // Long enough that the server is still there to be killed, however fast everything goes.
-            let script = format!("{COMPARE}; sleep 0.3; {COMPARE}");
+            // It waits in between, so that the server is there to be killed.
+            let script = format!("{COMPARE}; read end; {COMPARE}");
             let loads = start_two(stage, &script);
             thread::sleep(Duration::from_micros(round * 7919 % 31_000));
             for server in stage.processes("brisk-server") {
@@ -836,7 +837,7 @@ fn no_thread_is_left_though_guardian_and_server_are_killed_in_the_middle_of_a_fi
             for round in 0..24u64 {
                 // Only names: without a watchdog, a page that is asked for and stored at the same time can
                 // hang.
-                let loads = start_two(stage, "ls -lR $BRISK_TREE; sleep 0.3");
+                let loads = start_two(stage, "ls -lR $BRISK_TREE; read end");
                 thread::sleep(Duration::from_micros(round * 7919 % 31_000));
                 let servers = kill_guardian_and_server(stage, "mount-watchdog");
                 for load in loads {
