@@ -95,8 +95,11 @@ impl Process {
     }
 }
 
+/// A process, a group or a session. None for 0, which is outside the container, and for -1, which the kernel says while a process
+/// is reaped.
 fn number(text: &str) -> Option<Pid> {
-    Pid::from_raw(text.parse().ok()?)
+    let number = text.parse().ok().filter(|number| *number > 0)?;
+    Pid::from_raw(number)
 }
 
 #[cfg(test)]
@@ -121,6 +124,12 @@ mod tests {
         assert_eq!(
             Process::of("71 (a) S 0 60 0 0 -1 4228108"),
             Some(process(None, None))
+        );
+        // Somebody else reaps it at this moment.
+        let reaped = Process::of("71 (a) X -1 -1 -1 0 -1 4228108").unwrap();
+        assert_eq!(
+            (reaped.parent, reaped.group, reaped.session),
+            (None, None, None)
         );
         assert_eq!(Process::of("71 (a"), None);
         assert_eq!(Process::of("71 (a) Z 9 60"), None);

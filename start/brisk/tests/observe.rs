@@ -3,7 +3,7 @@
 mod staging;
 
 use std::fs::{self, File};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -492,6 +492,20 @@ fn an_observer_ends_with_its_program() {
     });
 }
 
+/// Whether an observer watches the directory with this inode (`proc_pid_fdinfo(5)`).
+fn is_watched(directory: u64) -> bool {
+    let watch = format!(" ino:{directory:x} ");
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let observers = processes.filter(|process| {
+        fs::read_to_string(process.path().join("comm")).is_ok_and(|name| name == "brisk-observe\n")
+    });
+    let descriptors =
+        observers.filter_map(|observer| fs::read_dir(observer.path().join("fdinfo")).ok());
+    descriptors.flatten().flatten().any(|descriptor| {
+        fs::read_to_string(descriptor.path()).is_ok_and(|text| text.contains(&watch))
+    })
+}
+
 #[test]
 fn what_is_mapped_and_what_is_read_is_seen_from_outside() {
     each_user(|given| {
@@ -501,8 +515,8 @@ fn what_is_mapped_and_what_is_read_is_seen_from_outside() {
         let script = "until test -e go; do ./late-program 0.2; done; cat late; ./late-program 0.2";
         let mut command = auto_from_outside(&stage, &["sh", "-c", script]);
         let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-        // By then, the directory is watched.
-        std::thread::sleep(Duration::from_secs(1));
+        let directory = fs::metadata(stage.path("")).unwrap().ino();
+        until("watching", || is_watched(directory).then_some(()));
         fs::write(stage.path("go"), "").unwrap();
         assert!(child.wait().unwrap().success());
         let profile = learned(&stage);

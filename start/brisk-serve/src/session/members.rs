@@ -369,7 +369,9 @@ pub(super) fn take_guardian_name() {
 /// The process of a guardian, to watch until it ends. None if this process does not see it: the number may be one of another
 /// namespace.
 pub(super) fn guardian_process(guardian: i32) -> Option<OwnedFd> {
-    let pid = Pid::from_raw(guardian)?;
+    let pid = Some(guardian)
+        .filter(|number| *number > 0)
+        .and_then(Pid::from_raw)?;
     let process = watch(pid).ok()?;
     (name_of(pid).as_bytes() == GUARDIAN.to_bytes()).then_some(process)
 }

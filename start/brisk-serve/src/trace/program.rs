@@ -136,7 +136,8 @@ fn parent_of(stat: &str) -> Option<Pid> {
     let mut fields = fields.split(' ');
     match fields.next()? {
         "Z" | "X" => None,
-        _ => Pid::from_raw(fields.next()?.parse().ok()?),
+        // It is -1 while somebody else reaps the process.
+        _ => Pid::from_raw(fields.next()?.parse().ok().filter(|parent| *parent > 0)?),
     }
 }
 
@@ -159,6 +160,7 @@ mod tests {
             ("2 (kthreadd) S 0 0 0 0", None),
             ("12 (sh", None),
             ("12 (sh) Z 7 12 12 0", None),
+            ("12 (sh) D -1 -1 -1 0", None),
         ] {
             assert_eq!(
                 parent_of(stat).map(Pid::as_raw_nonzero).map(i32::from),
