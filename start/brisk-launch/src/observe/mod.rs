@@ -147,8 +147,8 @@ impl Observe {
         let kept: Vec<_> = told.into_iter().chain(self.held_descriptors()).collect();
         let program = getpid().as_raw_nonzero().get();
         // In this process, because the observer has another working directory.
-        let inputs = self.inputs();
-        let main = move || observer_ends(self.look(program, events, inputs), then);
+        let (inputs, directory) = (self.inputs(), std::env::current_dir().ok());
+        let main = move || observer_ends(self.look(program, events, inputs, directory), then);
         start(&kept, main)
     }
 
@@ -158,8 +158,9 @@ impl Observe {
         program: i32,
         events: Option<ProcessEvents>,
         inputs: Inputs,
+        directory: Option<PathBuf>,
     ) -> Option<Observed> {
-        let named: Vec<_> = inputs.named_directories().collect();
+        let named: Vec<_> = inputs.named_directories().chain(directory).collect();
         let mut files = Files::new(inputs).ok()?;
         let known = self.known_files();
         let parents = known.iter().filter_map(|path| path.parent());

@@ -81,7 +81,8 @@ impl Looked {
 }
 
 impl Outside {
-    /// Looks from now on at this process and at what it starts, for so long at most.
+    /// Looks from now on at this process, at what it starts, and at what happens in the directories that are `known`, for so long at
+    /// most.
     pub(super) fn new(
         process: i32,
         events: Option<ProcessEvents>,
@@ -101,8 +102,7 @@ impl Outside {
             processes: BTreeMap::from([(process, Looked::new(Duration::ZERO))]),
             read: HashMap::new(),
         };
-        let cwd = fs::read_link(format!("/proc/{process}/cwd"));
-        outside.watch_directories(cwd.into_iter().chain(known));
+        outside.watch_directories(known);
         outside
     }
 
