@@ -1,6 +1,7 @@
 //! Trees, images of them, and the tested program.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+#[allow(clippy::duplicate_mod, reason = "some test binaries have a stage, too")]
 #[path = "../staging/programs.rs"]
 mod programs;
 

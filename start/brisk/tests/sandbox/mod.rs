@@ -3,6 +3,7 @@
 // Each test binary uses a part of it.
 #![allow(dead_code, reason = "each test binary uses a part of the sandbox")]
 
+#[allow(clippy::duplicate_mod, reason = "some test binaries have a stage, too")]
 #[path = "../staging/programs.rs"]
 mod programs;
 
