@@ -25,9 +25,12 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 mod fixture;
+#[path = "../../../ground/brisk-io/tests/machine/memory.rs"]
+mod memory;
 use fixture::mounted::{Connected, Mounted};
 use fixture::programs::copy_program;
 use fixture::{Fixture, unmounted};
+use memory::while_nobody_empties_memory;
 
 /// Serves the image of the fixture's tree.
 fn mounted(fixture: &Fixture, name: &str, mksquashfs: &[&str]) -> Mounted {
@@ -53,51 +56,55 @@ fn contents_listings_and_links_are_those_of_the_tree() {
 
 #[test]
 fn nothing_is_asked_twice() {
-    let fixture = Fixture::new();
-    let mount = mounted(&fixture, "at", &[]);
-    let visit = || {
-        listing(mount.dir());
-        fixture.assert_same(mount.dir());
-        for absent in ["none", "sub/none", "sub/none"] {
-            let error = fs::metadata(mount.path(absent)).expect_err("it is absent");
-            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
-        }
-    };
-    visit();
-    let first = mount.counts();
-    visit();
-    assert_eq!(mount.counts().requests, first.requests);
-    // One of each kind. After that the kernel knows that it need not ask.
-    assert_eq!(first.opens, 2);
+    while_nobody_empties_memory(|| {
+        let fixture = Fixture::new();
+        let mount = mounted(&fixture, "at", &[]);
+        let visit = || {
+            listing(mount.dir());
+            fixture.assert_same(mount.dir());
+            for absent in ["none", "sub/none", "sub/none"] {
+                let error = fs::metadata(mount.path(absent)).expect_err("it is absent");
+                assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+            }
+        };
+        visit();
+        let first = mount.counts();
+        visit();
+        assert_eq!(mount.counts().requests, first.requests);
+        // One of each kind. After that the kernel knows that it need not ask.
+        assert_eq!(first.opens, 2);
+    });
 }
 
 #[test]
 fn small_files_of_a_block_are_read_by_one_request() {
-    let fixture = Fixture::new();
-    let many = fixture.path("tree/many");
-    fs::create_dir(&many).expect("the tree can be made");
-    let text = |n: usize| format!("{n} ").repeat(n);
-    for n in 1..100 {
-        fs::write(many.join(n.to_string()), text(n)).expect("the tree can be made");
-    }
-    let mount = mounted(&fixture, "at", &[]);
-    assert_eq!(listing(mount.dir()), listing(&fixture.path("tree")));
-    let all: usize = (1..100).map(|n| text(n).len()).sum();
-    let first = mount.path("many/7");
-    assert_eq!(fs::read(first).expect("a file"), text(7).as_bytes());
-    // Files of other directories are in the block too.
-    let others = (all - text(7).len()) as u64;
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while mount.counts().bytes_stored < others {
-        assert!(Instant::now() < deadline, "{:?}", mount.counts());
-        thread::sleep(Duration::from_millis(1));
-    }
-    for n in 1..100 {
-        let path = mount.path("many").join(n.to_string());
-        assert_eq!(fs::read(path).expect("a file"), text(n).as_bytes());
-    }
-    assert_eq!(mount.counts().reads, 1);
-    fixture.assert_same(mount.dir());
+    while_nobody_empties_memory(|| {
+        let fixture = Fixture::new();
+        let many = fixture.path("tree/many");
+        fs::create_dir(&many).expect("the tree can be made");
+        let text = |n: usize| format!("{n} ").repeat(n);
+        for n in 1..100 {
+            fs::write(many.join(n.to_string()), text(n)).expect("the tree can be made");
+        }
+        let mount = mounted(&fixture, "at", &[]);
+        assert_eq!(listing(mount.dir()), listing(&fixture.path("tree")));
+        let all: usize = (1..100).map(|n| text(n).len()).sum();
+        let first = mount.path("many/7");
+        assert_eq!(fs::read(first).expect("a file"), text(7).as_bytes());
+        // Files of other directories are in the block too.
+        let others = (all - text(7).len()) as u64;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while mount.counts().bytes_stored < others {
+            assert!(Instant::now() < deadline, "{:?}", mount.counts());
+            thread::sleep(Duration::from_millis(1));
+        }
+        for n in 1..100 {
+            let path = mount.path("many").join(n.to_string());
+            assert_eq!(fs::read(path).expect("a file"), text(n).as_bytes());
+        }
+        assert_eq!(mount.counts().reads, 1);
+        fixture.assert_same(mount.dir());
+    });
 }
 
 /// A server in a process of its own, on a connection that this process keeps.
@@ -450,61 +457,65 @@ fn mapped_files_hold_the_same_bytes() {
 
 #[test]
 fn the_rest_of_a_decoded_block_is_there_before_it_is_asked_for() {
-    let fixture = Fixture::new();
-    let mount = mounted(&fixture, "at", &[]);
-    let file = fs::File::open(mount.path("text")).expect("it is there");
-    // 300,000 bytes: two blocks of 128 KiB, and a tail of 37,856 bytes.
-    fadvise(&file, 0, None, Advice::Random).expect("advice is free");
-    let stored = [(8192, (128 << 10) - 4096), (295_000, 37_856 - 4096)];
-    let mut sum = 0;
-    let mut page = [0; 100];
-    for (reads, (offset, rest)) in (1..).zip(stored) {
-        file.read_exact_at(&mut page, offset)
-            .expect("it can be read");
-        sum += rest;
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while mount.counts().bytes_stored < sum || mount.counts().reads < reads {
-            assert!(Instant::now() < deadline, "{:?}", mount.counts());
-            thread::sleep(Duration::from_millis(1));
+    while_nobody_empties_memory(|| {
+        let fixture = Fixture::new();
+        let mount = mounted(&fixture, "at", &[]);
+        let file = fs::File::open(mount.path("text")).expect("it is there");
+        // 300,000 bytes: two blocks of 128 KiB, and a tail of 37,856 bytes.
+        fadvise(&file, 0, None, Advice::Random).expect("advice is free");
+        let stored = [(8192, (128 << 10) - 4096), (295_000, 37_856 - 4096)];
+        let mut sum = 0;
+        let mut page = [0; 100];
+        for (reads, (offset, rest)) in (1..).zip(stored) {
+            file.read_exact_at(&mut page, offset)
+                .expect("it can be read");
+            sum += rest;
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while mount.counts().bytes_stored < sum || mount.counts().reads < reads {
+                assert!(Instant::now() < deadline, "{:?}", mount.counts());
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(mount.counts().bytes_stored, sum);
         }
-        assert_eq!(mount.counts().bytes_stored, sum);
-    }
-    // The last store is counted when it has ended.
-    let before = mount.counts();
-    let wanted = fs::read(fixture.path("tree/text")).expect("it can be read");
-    for range in [0..128 << 10, 256 << 10..300_000] {
-        let mut found = vec![0; range.len()];
-        let at = range.start as u64;
-        file.read_exact_at(&mut found, at).expect("it can be read");
-        assert!(found == wanted[range]);
-    }
-    assert_eq!(mount.counts(), before);
-    assert_eq!(file.metadata().expect("it is open").len(), 300_000);
+        // The last store is counted when it has ended.
+        let before = mount.counts();
+        let wanted = fs::read(fixture.path("tree/text")).expect("it can be read");
+        for range in [0..128 << 10, 256 << 10..300_000] {
+            let mut found = vec![0; range.len()];
+            let at = range.start as u64;
+            file.read_exact_at(&mut found, at).expect("it can be read");
+            assert!(found == wanted[range]);
+        }
+        assert_eq!(mount.counts(), before);
+        assert_eq!(file.metadata().expect("it is open").len(), 300_000);
+    });
 }
 
 /// Like a mapping: the kernel reads around its fault.
 #[test]
 fn the_rest_of_each_block_of_a_read_is_there() {
-    let fixture = Fixture::new();
-    let mount = mounted(&fixture, "at", &[]);
-    let file = fs::File::open(mount.path("text")).expect("it is there");
-    fadvise(&file, 0, None, Advice::Random).expect("advice is free");
-    // The last page of a block, and the first of the next.
-    let mut pages = [0; 8192];
-    file.read_exact_at(&mut pages, (128 << 10) - 4096)
-        .expect("it can be read");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    // The read itself is counted after its rest was stored.
-    while mount.counts().bytes_stored < (256 << 10) - 8192 || mount.counts().bytes_read < 8192 {
-        assert!(Instant::now() < deadline, "{:?}", mount.counts());
-        thread::sleep(Duration::from_millis(1));
-    }
-    let before = mount.counts();
-    let mut found = vec![0; 256 << 10];
-    file.read_exact_at(&mut found, 0).expect("it can be read");
-    let wanted = fs::read(fixture.path("tree/text")).expect("it can be read");
-    assert!(found == wanted[..256 << 10]);
-    assert_eq!(mount.counts(), before);
+    while_nobody_empties_memory(|| {
+        let fixture = Fixture::new();
+        let mount = mounted(&fixture, "at", &[]);
+        let file = fs::File::open(mount.path("text")).expect("it is there");
+        fadvise(&file, 0, None, Advice::Random).expect("advice is free");
+        // The last page of a block, and the first of the next.
+        let mut pages = [0; 8192];
+        file.read_exact_at(&mut pages, (128 << 10) - 4096)
+            .expect("it can be read");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // The read itself is counted after its rest was stored.
+        while mount.counts().bytes_stored < (256 << 10) - 8192 || mount.counts().bytes_read < 8192 {
+            assert!(Instant::now() < deadline, "{:?}", mount.counts());
+            thread::sleep(Duration::from_millis(1));
+        }
+        let before = mount.counts();
+        let mut found = vec![0; 256 << 10];
+        file.read_exact_at(&mut found, 0).expect("it can be read");
+        let wanted = fs::read(fixture.path("tree/text")).expect("it can be read");
+        assert!(found == wanted[..256 << 10]);
+        assert_eq!(mount.counts(), before);
+    });
 }
 
 /// A source that fails or panics on request.

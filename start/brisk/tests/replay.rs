@@ -14,7 +14,7 @@ use brisk_launch::PageEvent;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 use staging::programs::copy_program;
-use staging::{Stage, each_user, watched};
+use staging::{Stage, each_user, each_user_in_kept_memory, watched, watched_in_kept_memory};
 
 const PAGE: usize = 4096;
 
@@ -112,7 +112,7 @@ fn replay(stage: &Stage, more: &[&str]) -> Value {
 
 #[test]
 fn what_a_profile_lists_is_read_and_nothing_else() {
-    each_user(|user| {
+    each_user_in_kept_memory(|user| {
         let stage = stage_of(user);
         let told = replay(&stage, &[]);
         assert_eq!(resident(&stage.path("app/data/big")), 40);
@@ -149,7 +149,7 @@ fn stage_of(given: &Stage) -> Stage {
 
 #[test]
 fn gaps_are_read_where_operations_are_dear() {
-    watched(|| {
+    watched_in_kept_memory(|| {
         let stage = stage(0);
         // Within what every kernel reads for one call.
         let text = fs::read_to_string(stage.path("p")).unwrap();
@@ -232,7 +232,7 @@ fn no_link_leads_out_of_the_tree() {
 
 #[test]
 fn a_program_from_a_directory_takes_the_place_of_brisk() {
-    each_user(|user| {
+    each_user_in_kept_memory(|user| {
         let stage = stage_of(user);
         let child = stage
             .brisk(&[
@@ -258,7 +258,7 @@ fn a_program_from_a_directory_takes_the_place_of_brisk() {
 
 #[test]
 fn the_lab_is_told_what_was_asked_for() {
-    watched(|| {
+    watched_in_kept_memory(|| {
         let stage = stage(0);
         let log = stage.path("log");
         let mut replay = stage.brisk(&["replay", "p", "--at", "app", "--disk", EXACT, "--log"]);
@@ -449,7 +449,7 @@ fn in_root_until(
 
 #[test]
 fn a_directory_is_the_root_directory_beside_its_profile() {
-    each_user(|user| {
+    each_user_in_kept_memory(|user| {
         let stage = Stage::on_disk(user.user());
         stage.pack_root();
         fs::write(stage.path("root/data/big"), vec![7; 256 * PAGE]).unwrap();
@@ -601,7 +601,7 @@ fn an_image_of_the_kernel_is_replayed_in_its_place() {
 
 #[test]
 fn an_image_a_directory_and_a_profile_are_warmed() {
-    watched(|| {
+    watched_in_kept_memory(|| {
         let stage = stage(0);
         let warm = |arguments: &[&str]| {
             let output = stage.brisk(&["warm"]).args(arguments).output().unwrap();
@@ -638,7 +638,7 @@ fn an_image_a_directory_and_a_profile_are_warmed() {
 
 #[test]
 fn holes_are_not_warmed() {
-    watched(|| {
+    watched_in_kept_memory(|| {
         let stage = stage(0);
         let hole = File::create(stage.path("app/data/hole")).unwrap();
         hole.set_len(1 << 40).unwrap();
@@ -663,7 +663,7 @@ fn holes_are_not_warmed() {
 
 #[test]
 fn what_cannot_be_warmed_is_a_failure() {
-    watched(|| {
+    watched_in_kept_memory(|| {
         let stage = stage(1000);
         let denied = "Permission denied (os error 13)";
         let warm = |arguments: &[&str]| {
@@ -703,7 +703,7 @@ fn what_cannot_be_warmed_is_a_failure() {
 
 #[test]
 fn the_profiles_of_a_directory_are_replayed_in_the_order_of_their_names() {
-    watched(|| {
+    watched_in_kept_memory(|| {
         let stage = stage(0);
         let profiles = stage.path("profiles");
         fs::create_dir(&profiles).unwrap();
@@ -843,7 +843,7 @@ fn wait_for_learned(stage: &Stage) -> Value {
 
 #[test]
 fn the_learned_pack_of_an_image_is_read_at_login() {
-    each_user(|user| {
+    each_user_in_kept_memory(|user| {
         let stage = Stage::on_disk(user.user());
         let run = ["run", "app.img", "--at", "at", "--auto", "--linger", "0"];
         let mut run = auto(&stage, &run);

@@ -61,8 +61,8 @@ fn parse(line: &[u8]) -> Option<MappedFile> {
 }
 
 /// Notes everything that the page tables of a process have, as asked for at this time. False if nothing can be seen: it has
-/// mapped nothing any more, or has the rights of others. The order in which pages were touched, page tables do not say. So
-/// short mappings come first: a program needs headers and data of all its libraries before it does anything.
+/// ended, or has the rights of others. The order in which pages were touched, page tables do not say. So short mappings come
+/// first: a program needs headers and data of all its libraries before it does anything.
 pub(super) fn look_at_all(process: i32, files: &mut Files, at: Duration) -> bool {
     let mut all = mapped_files(process).unwrap_or_default();
     let Ok(pagemap) = File::open(format!("/proc/{process}/pagemap")) else {
@@ -72,7 +72,8 @@ pub(super) fn look_at_all(process: i32, files: &mut Files, at: Duration) -> bool
     for mapped in &all {
         look_at(&pagemap, mapped, files, at);
     }
-    !all.is_empty()
+    // For a moment, a process that becomes another program has nothing mapped. One that has ended has no program, too.
+    !all.is_empty() || fs::read_link(format!("/proc/{process}/exe")).is_ok()
 }
 
 /// The same of one mapping.
@@ -128,6 +129,7 @@ fn runs(all: impl Iterator<Item = bool>) -> Vec<std::ops::Range<u64>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::inputs::Inputs;
     use super::*;
     use brisk_io::{ByteSource, Mapping};
 
@@ -136,6 +138,24 @@ mod tests {
         let all = [true, true, false, true, false, false, true];
         assert_eq!(runs(all.into_iter()), [0..2, 3..4, 6..7]);
         assert_eq!(runs([false].into_iter()), []);
+    }
+
+    /// Becomes a new program hundreds of times.
+    #[test]
+    fn a_process_that_becomes_another_program_has_not_ended() {
+        let script = r#"[ $0 -eq 0 ] || exec sh -c "$1" $(($0 - 1)) "$1""#;
+        let mut shell = std::process::Command::new("sh")
+            .args(["-c", script, "500", script])
+            .spawn()
+            .expect("there is a shell");
+        let process = i32::try_from(shell.id()).expect("small");
+        let mut files = Files::new(Inputs::of_test()).expect("a mount table");
+        let mut is_seen = || look_at_all(process, &mut files, Duration::ZERO);
+        while is_seen() {}
+        // It has ended, even if nobody knows yet.
+        while shell.try_wait().expect("ours").is_none() {
+            assert!(!is_seen(), "it has not ended");
+        }
     }
 
     #[test]

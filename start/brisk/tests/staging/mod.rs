@@ -4,6 +4,8 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod documented;
+#[path = "../../../../ground/brisk-io/tests/machine/memory.rs"]
+pub mod memory;
 pub mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use brisk_image::profile::Profile;
 use brisk_image::{ImageWriter, Limits, Tree, TreeRules};
+use memory::{Memory, while_nobody_empties_memory};
 use programs::{copy_program, make_executable};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -42,7 +45,12 @@ pub fn each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
     each_of(&[(0, false), (1000, false)], test);
 }
 
-/// The same, and as an ordinary user whose programs all see the image.
+/// Like [`each_user`], for a test that counts on pages in memory.
+pub fn each_user_in_kept_memory(test: impl Fn(&Stage) + Send + Clone + 'static) {
+    each_user(move |stage| while_nobody_empties_memory(|| test(stage)));
+}
+
+/// Like [`each_user`], and as an ordinary user whose programs all see the image.
 pub fn each_world(test: impl Fn(&Stage) + Send + Clone + 'static) {
     each_of(&[(0, false), (1000, false), (1000, true)], test);
 }
@@ -82,6 +90,11 @@ pub fn watched(test: impl FnOnce() + Send + 'static) {
         _ => LIMIT,
     };
     watched_for(limit, test);
+}
+
+/// Like [`watched`], for a test that counts on pages in memory.
+pub fn watched_in_kept_memory(test: impl Fn() + Send + 'static) {
+    watched(|| while_nobody_empties_memory(test));
 }
 
 /// Like [`watched`], with another limit.
@@ -431,9 +444,9 @@ impl Stage {
         let (mut failed, mut disturbed) = (0, 0);
         while failed < 8 && disturbed < 40 {
             let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = times_emptied();
+            let memory = Memory::now();
             let had_all = catch_unwind(AssertUnwindSafe(&attempt));
-            let is_disturbed = times_emptied() != before;
+            let is_disturbed = memory.is_disturbed();
             match had_all {
                 Ok(true) => return,
                 Err(panic) if !is_disturbed => resume_unwind(panic),
@@ -443,8 +456,8 @@ impl Stage {
             // It may have ended before there was a session.
             self.brisk(&["umount", "app.img"]).output().unwrap();
             self.assert_no_process(Duration::from_secs(20));
-            let (now, deadline) = (times_emptied(), Instant::now() + Duration::from_secs(3));
-            while is_disturbed && times_emptied() == now && Instant::now() < deadline {
+            let (memory, deadline) = (Memory::now(), Instant::now() + Duration::from_secs(3));
+            while is_disturbed && !memory.has_been_emptied() && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(5));
             }
             drop(alone);
@@ -478,13 +491,6 @@ impl Stage {
             .filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok())
             .collect()
     }
-}
-
-/// How often this system was told to empty its memory, by anybody (`drop_pagecache` and `drop_slab` of `/proc/vmstat`).
-fn times_emptied() -> String {
-    let counts = fs::read_to_string("/proc/vmstat").unwrap();
-    let counts = counts.lines().filter(|line| line.starts_with("drop_"));
-    counts.collect()
 }
 
 /// The command under test. Cargo names it to the tests of its own package. The tests of `brisk-lab` find it
