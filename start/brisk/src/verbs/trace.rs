@@ -271,8 +271,7 @@ pub fn run(args: &Args) -> anyhow::Result<Answer> {
         }
     }
     // The trees as they are outside of the command's namespace.
-    let origins = sources.iter().map(origin).collect::<Result<Vec<_>, _>>()?;
-    add_digests(&mut profile, &origins, args.quiet)?;
+    add_digests(&mut profile, &sources, args.quiet)?;
     profile.write(&output)?;
     measure(&profile, if system { &[] } else { &sources });
     let whole = match system {
@@ -432,14 +431,21 @@ fn open_unlimited(path: &Path, offset: u64) -> anyhow::Result<Image> {
     open_image_within(path, Some(offset), unlimited())
 }
 
-/// Adds the digests of the files that were read, as they are now. `origins` are those of the profile's roots.
-fn add_digests(profile: &mut Profile, origins: &[Origin], quiet: bool) -> anyhow::Result<()> {
+/// Adds the digests of the files that were read, as they are now. `sources` are those of the profile's roots.
+fn add_digests(profile: &mut Profile, sources: &[TraceSource], quiet: bool) -> anyhow::Result<()> {
     let bytes = profile.files().iter().map(|file| file.len).sum();
     let progress = Progress::new(Some(bytes), quiet);
     let work = Work::new().progress(progress.callback());
     let mut without = 0;
-    for (number, origin) in (0u32..).zip(origins) {
-        without += profile.add_digests(number, origin, &work)?;
+    for (number, source) in (0u32..).zip(sources) {
+        without += match origin(source) {
+            Ok(origin) => profile.add_digests(number, &origin, &work)?,
+            // Such as a file system that another program has unmounted.
+            Err(_) => {
+                let files = profile.files().iter();
+                files.filter(|file| file.root == number).count() as u64
+            }
+        };
     }
     drop(progress);
     if without > 0 {
@@ -499,4 +505,26 @@ fn bytes_of(sources: &[TraceSource]) -> anyhow::Result<u64> {
         bytes = bytes.saturating_add(tree.bytes());
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brisk_image::Limits;
+
+    #[test]
+    fn a_file_system_that_is_gone_at_the_end_costs_only_digests() {
+        let gone = tempfile::tempdir().expect("room").path().to_owned();
+        let here = tempfile::tempdir().expect("room");
+        std::fs::write(here.path().join("file"), "12345").expect("room");
+        let text = r#"{"brisk_profile": 1, "brisk": "0.1.0", "command": ["app"], "runs": 1,
+"roots": [["/gone", "system"], ["/here", "system"]],
+"files": [[0, "file", 5, null], [1, "file", 5, null]], "directories": [],
+"steps": [["pages", 0, 0, 1, 0, 1], ["pages", 1, 0, 1, 1, 1]]}"#;
+        let mut profile = Profile::from_text(text.as_bytes(), &Limits::default()).expect("valid");
+        let sources = [gone, here.path().to_owned()].map(TraceSource::Directory);
+        add_digests(&mut profile, &sources, true).expect("no reason to fail");
+        let has = profile.files().iter().map(|file| file.digest.is_some());
+        assert_eq!(has.collect::<Vec<_>>(), [false, true]);
+    }
 }
