@@ -131,8 +131,8 @@ fn the_grace_has_an_end() {
 #[test]
 fn systemd_hands_sockets_over() {
     let upstream = Upstream::start(|_| Answer::of(200, &[], "served"));
-    // systemd-socket-activate takes no port 0.
-    let address = TcpListener::bind("127.0.0.1:0")
+    // systemd-socket-activate takes no port 0. At this address, no other test gets the same port meanwhile.
+    let address = TcpListener::bind("127.0.0.2:0")
         .unwrap()
         .local_addr()
         .unwrap();

@@ -379,7 +379,8 @@ fn upstreams_that_fail_are_named_with_the_reason() {
             "own words",
         ),
     });
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+    // No other test gets the same port here.
+    let nobody = std::net::TcpListener::bind("127.0.0.4:0")
         .unwrap()
         .local_addr()
         .unwrap();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use brisk_image::Limits;
 use brisk_image::profile::{Asked, Profile, RootKind};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use staging::{Stage, watched};
+use staging::{Stage, watched, watched_in_kept_memory};
 
 /// Only one trace at a time can use the kernel's events.
 static ONE: Mutex<()> = Mutex::new(());
@@ -219,7 +219,7 @@ fn names_that_were_opened_are_recorded() {
 
 #[test]
 fn what_is_in_memory_is_emptied_unless_it_is_to_stay() {
-    watched(|| {
+    watched_in_kept_memory(|| {
         let files = Files::new();
         let fill = || assert!(fs::read(files.path("one")).is_ok());
         fill();

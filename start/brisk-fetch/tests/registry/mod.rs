@@ -113,13 +113,13 @@ impl Drop for Front {
     }
 }
 
-/// An address of this machine at which nobody listens.
+/// An address of this machine at which nobody listens, and no other test gets the same port.
 fn free_host() -> String {
-    let port = TcpListener::bind("127.0.0.1:0")
+    let port = TcpListener::bind("127.0.0.3:0")
         .and_then(|listener| listener.local_addr())
         .expect("a port")
         .port();
-    format!("127.0.0.1:{port}")
+    format!("127.0.0.3:{port}")
 }
 
 /// The image `made.img` of some files, without a hash tree.
