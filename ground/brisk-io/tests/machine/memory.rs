@@ -26,9 +26,9 @@ impl Memory {
         Self::now().emptied != self.emptied
     }
 
-    /// Whether anybody has emptied it since, or is about it.
+    /// Whether anybody has emptied it since, or is doing so.
     pub fn is_disturbed(&self) -> bool {
-        // The kernel counts when it has ended, so those who are about it come first.
+        // The kernel counts when it has ended, so who is still doing so is looked for first.
         is_being_emptied() || self.has_been_emptied()
     }
 }

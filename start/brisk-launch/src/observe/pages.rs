@@ -72,7 +72,7 @@ pub(super) fn look_at_all(process: i32, files: &mut Files, at: Duration) -> bool
     for mapped in &all {
         look_at(&pagemap, mapped, files, at);
     }
-    // For a moment, a process that becomes another program has nothing mapped. One that has ended has no program, too.
+    // For a moment, a process that becomes another program has nothing mapped. One that has ended has no program either.
     !all.is_empty() || fs::read_link(format!("/proc/{process}/exe")).is_ok()
 }
 

@@ -433,15 +433,20 @@ fn open_unlimited(path: &Path, offset: u64) -> anyhow::Result<Image> {
 
 /// Adds the digests of the files that were read, as they are now. `sources` are those of the profile's roots.
 fn add_digests(profile: &mut Profile, sources: &[TraceSource], quiet: bool) -> anyhow::Result<()> {
+    // One may be gone: another program has unmounted the file system.
+    let told = |error: &anyhow::Error| warn(&format!("{error:#}"));
+    let origins = sources.iter();
+    let origins: Vec<_> = origins
+        .map(|one| origin(one).inspect_err(told).ok())
+        .collect();
     let bytes = profile.files().iter().map(|file| file.len).sum();
     let progress = Progress::new(Some(bytes), quiet);
     let work = Work::new().progress(progress.callback());
     let mut without = 0;
-    for (number, source) in (0u32..).zip(sources) {
-        without += match origin(source) {
-            Ok(origin) => profile.add_digests(number, &origin, &work)?,
-            // Such as a file system that another program has unmounted.
-            Err(_) => {
+    for (number, origin) in (0u32..).zip(&origins) {
+        without += match origin {
+            Some(origin) => profile.add_digests(number, origin, &work)?,
+            None => {
                 let files = profile.files().iter();
                 files.filter(|file| file.root == number).count() as u64
             }
