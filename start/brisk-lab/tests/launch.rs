@@ -111,7 +111,7 @@ fn assert_nothing_left(stage: &Stage) {
         names.filter(|name| !results.contains(name)).collect()
     };
     assert_eq!((names("out"), names("tmp")), (Vec::new(), Vec::new()));
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
     let ours = stage.path("").display().to_string();
     assert!(!mounts.contains(&ours), "{mounts}");
 }

@@ -2,6 +2,8 @@
 //! what `brisk run` does if namespaces are refused.
 
 mod looking;
+#[path = "staging/mounts.rs"]
+mod mounts;
 
 use std::fs::{self, Permissions};
 use std::io::Read;
@@ -14,6 +16,7 @@ use std::time::{Duration, Instant};
 use brisk_image::profile::Profile;
 use brisk_image::{ImageWriter, Limits};
 use looking::{Place, Said};
+use mounts::{TABLE, have_mounts_of_ones_own};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -35,6 +38,7 @@ impl Stage {
         // As udev sets it.
         fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666))
             .expect("these tests need FUSE: load it with modprobe fuse");
+        have_mounts_of_ones_own();
         let place = Place::new();
         place.tree("tree");
         place.pack(&ImageWriter::new(), "tree", "a.img");
@@ -187,7 +191,7 @@ fn pid(number: &serde_json::Value) -> Option<Pid> {
 }
 
 fn is_mounted(at: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let table = fs::read_to_string(TABLE).unwrap();
     let at = at.to_str().unwrap();
     table.lines().any(|line| line.split(' ').nth(4) == Some(at))
 }
@@ -1003,7 +1007,7 @@ fn only_root_gives_an_image_its_rights() {
         let words = [&["mount"], options, &["suid.img", "at0"]].concat();
         assert_eq!(stage.brisk(0, &words), said(0, "", ""), "{options:?}");
         assert_eq!(stage.sh(USER, "at0/id -u").out, expected, "{options:?}");
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let table = fs::read_to_string(TABLE).unwrap();
         let at = stage.at(0);
         let line = table
             .lines()

@@ -30,7 +30,7 @@ fn printed(text: &str) -> Said {
     (Some(0), text.to_owned(), String::new())
 }
 
-/// Ends sessions. On a slow machine it says that it waits. Sessions of other tests may have a copy of the mount.
+/// Ends sessions. On a slow machine it says that it waits. A session that has started later may have a copy of the mount.
 fn umount(stage: &Stage, arguments: &[&str]) {
     const WAITS: &str = "waiting for a session to end; a program in another mount namespace may still use its image\n";
     let (code, out, told) = brisk(stage, arguments);

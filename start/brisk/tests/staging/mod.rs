@@ -6,6 +6,7 @@
 pub mod documented;
 #[path = "../../../../ground/brisk-io/tests/machine/memory.rs"]
 pub mod memory;
+mod mounts;
 pub mod programs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use brisk_image::profile::Profile;
 use brisk_image::{ImageWriter, Limits, Tree, TreeRules};
 use memory::{Memory, while_nobody_empties_memory};
+use mounts::{TABLE, have_mounts_of_ones_own};
 use programs::{copy_program, make_executable};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -158,6 +160,7 @@ impl Stage {
         // As udev sets it.
         fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666))
             .expect("these tests need FUSE: load it with modprobe fuse");
+        have_mounts_of_ones_own();
         let dir = tempfile::Builder::new().prefix(&prefix()).tempdir_in(place);
         let stage = Self {
             dir: dir.expect("a temporary directory"),
@@ -399,7 +402,7 @@ impl Stage {
         let deadline = Instant::now() + within;
         loop {
             let mut left = processes(self.dir.path());
-            let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+            let table = fs::read_to_string(TABLE).unwrap();
             let mounts = table.lines().filter(|line| is_ours(line, self.dir.path()));
             left.extend(mounts.map(|line| (0, line.to_owned())));
             if left.is_empty() {
@@ -550,7 +553,7 @@ impl Drop for Stage {
 /// The living processes of sessions of images whose path starts with `prefix`. Of a mount that these tests see, too, those that
 /// serve it, and those that have its place in their environment: every process sees it.
 fn processes(prefix: &Path) -> Vec<(i32, String)> {
-    let own = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let own = fs::read_to_string(TABLE).unwrap();
     let seen_by_all: BTreeSet<_> = own.lines().filter_map(device_of).collect();
     let mut found: Vec<(i32, String)> = Vec::new();
     for_each_process(|pid, comm, line| {
@@ -668,7 +671,7 @@ fn end_by_force(prefix: &Path) {
 
 /// Unmounts what these tests see of images whose path starts with `prefix`.
 fn unmount_all(prefix: &Path) {
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let table = fs::read_to_string(TABLE).unwrap();
     for line in table.lines().filter(|line| is_ours(line, prefix)) {
         let place = line.split(' ').nth(4).unwrap();
         rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH).ok();
