@@ -18,7 +18,7 @@ use brisk_image::rules::Times;
 use brisk_image::{Compression, ImageWriter, Limits, Tree, TreeRules};
 use rustix::process::{Pid, Signal, kill_process};
 use staging::documented::assert_documented;
-use staging::{Stage, each_user, profile_of_record};
+use staging::{Stage, each_user_in_kept_memory, profile_of_record};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -157,7 +157,7 @@ fn list(stage: &Stage) -> Vec<serde_json::Value> {
 
 #[test]
 fn what_a_launch_asks_for_is_learned_and_the_next_session_fills_it() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         launch(stage, LAUNCH);
         let reads = count(stage, "reads").unwrap();
         assert!(reads > 30, "{reads}");
@@ -197,7 +197,7 @@ fn what_a_fill_gains_is_listed() {
     // In bytes.
     const ALL: u64 = 37 * 4096;
 
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         launch(stage, LAUNCH);
         learned(stage);
         end(stage);
@@ -246,7 +246,7 @@ fn what_a_fill_gains_is_listed() {
 
 #[test]
 fn what_is_learned_is_what_a_trace_records() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         let traced = stage.writable().join("traced");
         let mut trace = stage.brisk(&["trace", "app.img", "--at", "at", "-q", "-o"]);
         trace.arg(&traced).args(["--", "sh", "-c", LAUNCH]);
@@ -267,7 +267,7 @@ fn what_is_learned_is_what_a_trace_records() {
 
 #[test]
 fn a_launch_that_misses_much_adds_to_the_pack() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         launch(stage, LAUNCH);
         learned(stage);
         end(stage);
@@ -309,7 +309,7 @@ fn a_launch_that_misses_much_adds_to_the_pack() {
 
 #[test]
 fn a_launch_that_misses_nearly_all_is_learned_from_exactly() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         launch(stage, "cat $BRISK_TREE/sub/inside");
         learned(stage);
         end(stage);
@@ -326,7 +326,7 @@ fn a_launch_that_misses_nearly_all_is_learned_from_exactly() {
 
 #[test]
 fn a_changed_image_is_learned_anew() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         launch(stage, LAUNCH);
         learned(stage);
         end(stage);
@@ -351,7 +351,7 @@ fn a_changed_image_is_learned_anew() {
 /// be served.
 #[test]
 fn an_image_that_was_written_in_place_is_learned_anew() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         fs::write(stage.path("tree/version"), "one\n").unwrap();
         let tree = Tree::from_directory(stage.path("tree"), &TreeRules::default()).unwrap();
         let writer = ImageWriter::new().compression(Compression::None);
@@ -394,7 +394,7 @@ fn an_image_that_was_written_in_place_is_learned_anew() {
 
 #[test]
 fn each_way_of_launching_has_a_pack_of_its_own() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         fs::create_dir(stage.path("share")).unwrap();
         fs::write(stage.path("share/file"), "shared").unwrap();
         stage.pack_tree("share", "share.img");
@@ -433,7 +433,7 @@ fn each_way_of_launching_has_a_pack_of_its_own() {
 
 #[test]
 fn a_pack_that_somebody_made_comes_first() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         launch(stage, LAUNCH);
         learned(stage);
         end(stage);
@@ -462,7 +462,7 @@ fn a_pack_that_somebody_made_comes_first() {
 
 #[test]
 fn damaged_and_foreign_packs_are_replaced() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         launch(stage, LAUNCH);
         learned(stage);
         end(stage);
@@ -497,7 +497,7 @@ fn damaged_and_foreign_packs_are_replaced() {
 
 #[test]
 fn packs_are_kept_within_the_limit_and_forgotten() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         launch(stage, LAUNCH);
         learned(stage);
         end(stage);
@@ -583,7 +583,7 @@ fn packs_are_kept_within_the_limit_and_forgotten() {
 
 #[test]
 fn an_image_made_again_with_the_same_times_and_lengths_is_another_one() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         let inside = stage.path("tree/sub/inside");
         // The two images differ only in their contents.
         let pack = || {
@@ -614,7 +614,7 @@ fn an_image_made_again_with_the_same_times_and_lengths_is_another_one() {
 
 #[test]
 fn learned_packs_are_listed_and_forgotten() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         let none = brisk(stage, &["auto", "forget", "app.img"])
             .output()
             .unwrap();
@@ -655,7 +655,7 @@ fn learned_packs_are_listed_and_forgotten() {
 
 #[test]
 fn a_session_that_ends_with_its_launch_is_learned_from() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         let (code, _, err) = said(&auto(stage, &["--linger", "0"], LAUNCH));
         assert_eq!((code, err.as_str()), (Some(0), ""));
         wait_for(stage, "learned", || !files(stage, "hot").is_empty());
@@ -666,7 +666,7 @@ fn a_session_that_ends_with_its_launch_is_learned_from() {
 
 #[test]
 fn without_a_place_for_what_is_learned_the_program_runs() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         let closed = stage.path("closed");
         fs::create_dir(&closed).unwrap();
         let file = stage.path("file");
@@ -715,7 +715,7 @@ fn without_a_place_for_what_is_learned_the_program_runs() {
 
 #[test]
 fn whatever_is_killed_leaves_no_half_pack_and_the_next_run_works() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         let mut round = 0u64;
         for victim in ["brisk-server", "brisk-guardian", "brisk-learner"] {
             for _ in 0..4 {
@@ -758,7 +758,7 @@ fn whatever_is_killed_leaves_no_half_pack_and_the_next_run_works() {
 
 #[test]
 fn sessions_that_learn_the_same_at_once_are_no_problem() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         // Two sessions: what is written in one is not in the other.
         let runs: Vec<_> = [&[][..], &["--writable"]]
             .into_iter()
@@ -782,7 +782,7 @@ fn sessions_that_learn_the_same_at_once_are_no_problem() {
 
 #[test]
 fn what_the_first_run_will_do_is_said() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         let told = |err: &str| said(&auto(stage, &["-v"], LAUNCH)).2 == err;
         assert!(told(
             "there is no usable hot pack: a new session learns one from this run\n"
@@ -814,7 +814,7 @@ fn audit(stage: &Stage, script: &str) -> (Option<i32>, serde_json::Value) {
 
 #[test]
 fn an_audit_says_what_of_a_pack_is_useless_and_what_is_missing() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         let mut none = brisk(
             stage,
             &["run", "app.img", "--at", "at", "--audit", "--", "true"],
@@ -876,7 +876,7 @@ fn an_audit_says_what_of_a_pack_is_useless_and_what_is_missing() {
 
 #[test]
 fn a_launch_in_a_root_directory_is_audited() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         stage.pack_root();
         let run = |options: &[&str], script: &str| {
             let mut arguments = vec!["run", "root.img", "--root", "--auto"];
@@ -919,7 +919,7 @@ fn a_launch_in_a_root_directory_is_audited() {
 
 #[test]
 fn a_run_that_joins_is_told_how_long_answers_took() {
-    each_user(|stage| {
+    each_user_in_kept_memory(|stage| {
         launch(stage, LAUNCH);
         let heading = "  operation         answers    p50 us    p90 us    p99 us\n  lookup ";
         // Not while the server is too busy to answer.

@@ -42,32 +42,37 @@ pub fn profile_of_record(path: &Path) -> Option<Profile> {
     Profile::from_text(&bytes[at..], &Limits::of_profiles()).ok()
 }
 
+/// Root, and an ordinary user.
+const USERS: &[(u32, bool)] = &[(0, false), (1000, false)];
+
 /// Runs `test` as root and as an ordinary user, at the same time.
 pub fn each_user(test: impl Fn(&Stage) + Send + Clone + 'static) {
-    each_of(&[(0, false), (1000, false)], test);
+    each_of(USERS, move |stage| test(&stage()));
 }
 
-/// Like [`each_user`], for a test that counts on pages in memory.
+/// Like [`each_user`], for a test that counts on pages in memory. Each attempt has a stage of its own.
 pub fn each_user_in_kept_memory(test: impl Fn(&Stage) + Send + Clone + 'static) {
-    each_user(move |stage| while_nobody_empties_memory(|| test(stage)));
+    each_of(USERS, move |stage| {
+        while_nobody_empties_memory(|| test(&stage()));
+    });
 }
 
 /// Like [`each_user`], and as an ordinary user whose programs all see the image.
 pub fn each_world(test: impl Fn(&Stage) + Send + Clone + 'static) {
-    each_of(&[(0, false), (1000, false), (1000, true)], test);
+    let worlds = [USERS, &[(1000, true)]].concat();
+    each_of(&worlds, move |stage| test(&stage()));
 }
 
-fn each_of(users: &[(u32, bool)], test: impl Fn(&Stage) + Send + Clone + 'static) {
+fn each_of(users: &[(u32, bool)], test: impl Fn(&dyn Fn() -> Stage) + Send + Clone + 'static) {
     let name = thread::current().name().unwrap_or("test").to_owned();
     let start = |&(user, in_own_world): &(u32, bool)| {
         let test = test.clone();
-        let watched = move || {
-            watched(move || {
-                let mut stage = Stage::new(user);
-                stage.in_own_world = in_own_world;
-                test(&stage);
-            });
+        let stage = move || {
+            let mut stage = Stage::new(user);
+            stage.in_own_world = in_own_world;
+            stage
         };
+        let watched = move || watched(move || test(&stage));
         let world = if in_own_world {
             " in its own world"
         } else {
@@ -445,6 +450,8 @@ impl Stage {
         // One at a time is over sooner.
         static ALONE: Mutex<()> = Mutex::new(());
         let (mut failed, mut disturbed) = (0, 0);
+        let (found_out, kept) = (self.cache(), self.path("kept"));
+        copy_directory(&found_out, &kept);
         while failed < 8 && disturbed < 40 {
             let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
             let memory = Memory::now();
@@ -459,6 +466,8 @@ impl Stage {
             // It may have ended before there was a session.
             self.brisk(&["umount", "app.img"]).output().unwrap();
             self.assert_no_process(Duration::from_secs(20));
+            // It may have learned what it would not have asked for.
+            copy_directory(&kept, &found_out);
             let (memory, deadline) = (Memory::now(), Instant::now() + Duration::from_secs(3));
             while is_disturbed && !memory.has_been_emptied() && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(5));
@@ -542,6 +551,15 @@ fn everybody_reaches(path: &Path) -> bool {
     path.ancestors()
         .skip(1)
         .all(|dir| fs::metadata(dir).is_ok_and(|m| m.permissions().mode() & 0o001 != 0))
+}
+
+/// Makes `to` a copy of the directory `from`, with its owners, if there is one.
+fn copy_directory(from: &Path, to: &Path) {
+    if from.exists() {
+        fs::remove_dir_all(to).ok();
+        let copied = Command::new("cp").arg("-a").args([from, to]).status();
+        assert!(copied.expect("there is cp").success());
+    }
 }
 
 impl Drop for Stage {
