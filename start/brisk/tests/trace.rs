@@ -124,6 +124,38 @@ fn reads_and_look_ups_are_recorded_exactly_and_in_order() {
     });
 }
 
+/// The group has no parent in its session, as that of a service, and a member is stopped.
+#[test]
+fn the_group_of_the_program_is_not_hung_up() {
+    each_user(|stage| {
+        let brisk = tracing(stage, TREE, "true");
+        let mut words = vec![brisk.get_program().to_owned()];
+        words.extend(brisk.get_args().map(ToOwned::to_owned));
+        let script = "sleep 60 > /dev/null 2>&1 & kill -STOP $!; \"$@\" || exit; sleep 0.1; \
+            cut -d ' ' -f 3 /proc/$!/stat; kill -KILL $!";
+        let mut group = Command::new("setsid");
+        group.args([
+            "--wait",
+            "env",
+            "--default-signal=HUP",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ]);
+        group.args(words).current_dir(stage.path("."));
+        for (name, value) in brisk.get_envs() {
+            match value {
+                Some(value) => group.env(name, value),
+                None => group.env_remove(name),
+            };
+        }
+        let output = group.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(text(&output.stdout), "T\n", "{output:?}");
+    });
+}
+
 /// Maps a file for a while.
 #[test]
 #[ignore = "it is the program that another test traces"]

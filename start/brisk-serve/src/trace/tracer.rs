@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getegid, geteuid, getpid, pidfd_open,
-    set_child_subreaper, set_parent_process_death_signal, setpgid, wait,
+    set_child_subreaper, set_parent_process_death_signal, setpgid, setsid, wait,
 };
 
 use super::mounts::mount_all;
@@ -159,8 +159,9 @@ impl<'a> Tracer<'a> {
         drop((started, display));
         // What the terminal sends reaches the program and the process that waits for the report. This process
         // outlives both and ends what is left. The program itself could not leave its group and come back: in
-        // a container, a group from outside has no number inside.
-        setpgid(None, None).map_err(|e| failed(Cause::io("leave the process group", e)))?;
+        // a container, a group from outside has no number inside. It leaves the session, too: the kernel hangs up a group with
+        // a stopped member when its last parent outside of it, in the same session, ends (POSIX, _exit()).
+        setsid().map_err(|e| failed(Cause::io("leave the process group", e)))?;
         let program_fd = pidfd_open(program.pid, PidfdFlags::empty())
             .map_err(|e| failed(Cause::io("watch the program", e)))?;
         let mut tracer = Self {
