@@ -159,8 +159,8 @@ impl<'a> Tracer<'a> {
         drop((started, display));
         // What the terminal sends reaches the program and the process that waits for the report. This process
         // outlives both and ends what is left. The program itself could not leave its group and come back: in
-        // a container, a group from outside has no number inside. It leaves the session, too: the kernel hangs up a group with
-        // a stopped member when its last parent outside of it, in the same session, ends (POSIX, _exit()).
+        // a container, a group from outside has no number inside. This process leaves the session, too: else the kernel hangs
+        // up the program's group, if it has a stopped member and no other parent in the session, at the end (POSIX, _exit()).
         setsid().map_err(|e| failed(Cause::io("leave the process group", e)))?;
         let program_fd = pidfd_open(program.pid, PidfdFlags::empty())
             .map_err(|e| failed(Cause::io("watch the program", e)))?;
