@@ -395,11 +395,15 @@ impl RemoteCache {
     fn take_away(&self, key: &str) -> io::Result<()> {
         let images = self.path.join("images");
         let gone = images.join(format!("{GONE}{key}"));
-        // It is there if somebody was killed in the middle of this.
-        remove_all(&gone)?;
-        match fs::rename(images.join(key), &gone) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => remove_all(&gone),
+        loop {
+            // It is there if somebody was killed in the middle of this.
+            remove_all(&gone)?;
+            match fs::rename(images.join(key), &gone) {
+                // Somebody else removes one of this name, too.
+                Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => return remove_all(&gone),
+            }
         }
     }
 
@@ -633,11 +637,15 @@ pub fn key_of_url(url: &RemoteUrl, is: &str) -> String {
     )
 }
 
-/// Removes a directory, if it is there.
+/// Removes a directory, if it is there, with all that comes into it meanwhile: who has found it under its earlier name may just be
+/// making a file in it.
 fn remove_all(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
+    loop {
+        match fs::remove_dir_all(path) {
+            Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => return Ok(()),
+        }
     }
 }
 
@@ -819,6 +827,30 @@ mod tests {
         fs::create_dir(cache.path.join("images/.b")).expect("room");
         assert_eq!(cache.shrink(1 << 20).expect("nothing to do").len(), 0);
         assert_eq!(cache.listed().expect("a list"), ["a"]);
+    }
+
+    /// Who writes into an entry may have found its directory before it was renamed.
+    #[test]
+    fn an_entry_is_removed_while_files_are_made_in_it() {
+        let (_dir, cache) = cache();
+        let entry = cache.make("a", &about("a", 1)).expect("room");
+        let found = File::open(&entry.path).expect("there");
+        std::thread::scope(|scope| {
+            let made = scope.spawn(|| {
+                let flags = OFlags::CREATE | OFlags::WRONLY;
+                let names = (0..20_000).map(|n| n.to_string());
+                let made = |name: &String| {
+                    rustix::fs::openat(&found, name, flags, rustix::fs::Mode::RUSR).is_ok()
+                };
+                names.take_while(made).count()
+            });
+            while !entry.path.join("100").exists() {
+                std::thread::yield_now();
+            }
+            assert!(cache.remove(&entry).expect("nobody uses it"));
+            assert!(made.join().expect("no panic") > 100);
+        });
+        assert_eq!(cache.listed().expect("a list"), Vec::<String>::new());
     }
 
     #[test]

@@ -506,7 +506,7 @@ pub fn open_entry(
 ///
 /// # Errors
 ///
-/// That of `opened`, and `Io`.
+/// That of `opened`.
 pub fn compared<T>(
     opened: Result<T, brisk_image::Error>,
     source: Arc<WaitingImage>,
@@ -525,7 +525,8 @@ pub fn compared<T>(
             // What is open stays.
             drop(source);
             if entry.about.is_vouched && e.is_wrong() && !entry.is_compared() {
-                cache.remove(entry)?;
+                // What cannot be removed now, the next start finds wrong again.
+                cache.remove(entry).ok();
             }
             Err(e)
         }
