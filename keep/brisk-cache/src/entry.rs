@@ -59,9 +59,7 @@ impl<'a> Entries<'a> {
             return Ok(None);
         }
         let mut slot = *slot;
-        let mut looked_again = false;
-        // A segment may be opened, and after the second look another one.
-        for _ in 0..4 {
+        loop {
             let segment = process.view().segments.get(&slot.segment).cloned();
             if let Some(segment) = segment.filter(|segment| segment.range(&slot).is_some()) {
                 return self.entry_in(process, &segment, &slot);
@@ -69,17 +67,13 @@ impl<'a> Entries<'a> {
             match self.store.open_segment(process, &slot)? {
                 Opened::There => {}
                 // It may have been copied forward since its slot was read.
-                Opened::Gone if !looked_again => {
-                    looked_again = true;
-                    match self.slot_now(&slot)? {
-                        Some(now) if !now.names_the_record_of(&slot) => slot = now,
-                        _ => return Ok(None),
-                    }
-                }
-                Opened::Gone | Opened::Wrong => break,
+                Opened::Gone => match self.slot_now(&slot)? {
+                    Some(now) if !now.names_the_record_of(&slot) => slot = now,
+                    _ => return Ok(None),
+                },
+                Opened::Wrong => return Ok(None),
             }
         }
-        Ok(None)
     }
 
     fn entry_in(

@@ -2,6 +2,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use crate::format::slot::Slot;
+use crate::index::Found;
 
 /// So many are remembered at most. After that, it begins anew.
 const MOST: usize = 4096;
@@ -16,11 +17,20 @@ pub(crate) struct KnownDamage(Mutex<HashSet<Damaged>>);
 pub(crate) enum Damaged {
     /// A slot, by the check of its place and its bytes.
     Slot(u64),
-    /// A record that is not what its slot says: segment, place and check.
+    /// A record that is not what its slot says, or not there: segment, place and check.
     Record(u64, u32, u64),
 }
 
 impl Damaged {
+    /// What would be damaged of what was found, if it was not right.
+    pub(crate) fn found(found: &Found) -> Option<Self> {
+        match found {
+            Found::Slot(_, slot) => Some(Self::record(slot)),
+            Found::Torn { check } => Some(Self::Slot(*check)),
+            Found::Nothing => None,
+        }
+    }
+
     pub(crate) fn record(slot: &Slot) -> Self {
         Self::Record(slot.segment, slot.place, slot.record)
     }

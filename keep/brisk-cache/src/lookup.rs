@@ -80,7 +80,6 @@ fn look_up_in<R>(
     }
     let mut trusted = None;
     let mut tries = 0;
-    let mut gone = false;
     loop {
         let view = process.view();
         let Some(index) = &view.index else {
@@ -141,13 +140,18 @@ fn look_up_in<R>(
             match store.open_segment(process, &slot)? {
                 Opened::There => continue,
                 // The slot may have been read just before its segment went. Then the key has another now, or none.
-                Opened::Gone if !gone => gone = true,
-                Opened::Gone | Opened::Wrong => {
+                Opened::Gone => {
+                    let damaged = Damaged::record(&slot);
+                    match once_more(store, process, digest, damaged, patience, &mut tries)? {
+                        true => continue,
+                        false => return Ok(None),
+                    }
+                }
+                Opened::Wrong => {
                     store.counters.damaged.add(1);
                     return Ok(None);
                 }
             }
-            continue;
         };
         let is_old = || segment.header.sequence < index.old_before();
         let note = store.is_note_due(&slot, minute, is_old);
@@ -232,8 +236,8 @@ pub(crate) fn index_now(store: &Store, patience: Patience) -> io::Result<Option<
     })
 }
 
-/// Whether to look again after something that is not right: three times as it is, then once when nobody writes. What was
-/// not right then is known, and is a miss at once.
+/// Whether to look again after something that is not right: three times as it is, and then unless the slot is the same when
+/// nobody writes. What is not right then is known, and is a miss at once.
 #[cold]
 fn once_more(
     store: &Store,
@@ -251,14 +255,12 @@ fn once_more(
             std::hint::spin_loop();
             return Ok(true);
         }
-        if *tries == TRIES + 1 {
-            let there = with_lock(store, Wait::Doubt, |locked| {
-                Ok(matches!(locked.index.find(digest)?, Found::Slot(..)))
-            });
-            // Who cannot lock sees no more than it has seen.
-            if there.unwrap_or(false) {
-                return Ok(true);
-            }
+        let is_the_same = with_lock(store, Wait::Doubt, |locked| {
+            Ok(Damaged::found(&locked.index.find(digest)?) == Some(damaged))
+        });
+        // Who cannot lock sees no more than it has seen.
+        if !is_the_same.unwrap_or(true) {
+            return Ok(true);
         }
         process.damage.note(damaged);
     }

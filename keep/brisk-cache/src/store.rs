@@ -531,13 +531,16 @@ pub(crate) mod tests {
     thread_local! {
         /// How often this thread has asked whether a file has its name.
         pub(crate) static NAMES: Cell<usize> = const { Cell::new(0) };
-        /// What happens once in this thread, between the look at a slot and the opening of its segment.
-        pub(crate) static BEFORE_OPENING: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+        /// What happens in this thread, between the look at a slot and the opening of its segment, as long as it says that it
+        /// happens again.
+        pub(crate) static BEFORE_OPENING: RefCell<Option<Box<dyn FnMut() -> bool>>> = const { RefCell::new(None) };
     }
 
     pub(super) fn before_opening() {
-        if let Some(happens) = BEFORE_OPENING.take() {
-            happens();
+        if let Some(mut happens) = BEFORE_OPENING.take()
+            && happens()
+        {
+            BEFORE_OPENING.set(Some(happens));
         }
     }
 }

@@ -244,6 +244,7 @@ fn a_key_whose_segment_is_evicted_before_it_is_opened_is_looked_up_once_more() {
         BEFORE_OPENING.set(Some(Box::new(move || {
             let spare = with_lock(&evicting.store, Wait::Bounded, |locked| locked.spare());
             crate::eviction::make_room(&evicting.store, spare.unwrap() + 1).unwrap();
+            false
         })));
         let found = get(&reader, 1);
         assert!(BEFORE_OPENING.take().is_none());
@@ -257,6 +258,34 @@ fn a_key_whose_segment_is_evicted_before_it_is_opened_is_looked_up_once_more() {
         assert_eq!(writer.counts().copied, copied);
         let counts = reader.counts();
         assert_eq!((counts.absent, counts.damaged), (absent, 0));
+    }
+}
+
+#[test]
+fn a_key_whose_segments_are_evicted_before_they_are_opened_is_found_in_the_end() {
+    for times in 1..=8 {
+        let home = home();
+        let writer = Arc::new(mapped(home.path(), small()));
+        let reader = mapped(home.path(), small());
+        for key in 1..=20 {
+            insert(&writer, key, &value(key, 0, 80_000)).unwrap();
+        }
+        // The first look of a handle is another one.
+        assert_eq!(get(&reader, 1_000), None);
+        let evicting = writer.clone();
+        let (mut left, mut others) = (times, 100..);
+        BEFORE_OPENING.set(Some(Box::new(move || {
+            let before = evicting.slot_of(1).1.segment;
+            while evicting.slot_of(1).1.segment == before {
+                evicting.update_use(&1u64.to_le_bytes()).unwrap();
+                insert(&evicting, others.next().unwrap(), &[7; 80_000]).unwrap();
+            }
+            left -= 1;
+            left > 0
+        })));
+        assert!(get(&reader, 1) == Some(value(1, 0, 80_000)), "{times}");
+        assert!(BEFORE_OPENING.take().is_none());
+        assert_eq!(reader.counts().damaged, 0);
     }
 }
 
