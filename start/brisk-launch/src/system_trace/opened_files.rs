@@ -96,13 +96,13 @@ impl OpenedFiles {
             let Ok(metadata) = file.metadata() else {
                 continue;
             };
-            let id = (metadata.dev(), metadata.ino());
-            let is_unnamed =
-                metadata.is_file() && self.names.len() < MAX_NAMES && !self.names.contains_key(&id);
             let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else {
                 continue;
             };
-            if is_unnamed {
+            let id = (metadata.dev(), metadata.ino());
+            // The newest counts: the number may have been that of another file, which was removed.
+            let is_named = metadata.is_file() && metadata.nlink() > 0;
+            if is_named && (self.names.len() < MAX_NAMES || self.names.contains_key(&id)) {
                 self.names.insert(id, path.clone());
             }
             self.opened.add(pid, Asked { path, at });
